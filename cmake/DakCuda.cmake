@@ -1,0 +1,16 @@
+# The CUDA parts are built where nvcc is; elsewhere they are left out and one line says so.
+
+include(CheckLanguage)
+set(DAK_CUDA OFF)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # -gencode below: 90a carries wgmma and setmaxnreg
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -gencode=arch=compute_90a,code=sm_90a -lineinfo")
+    set(DAK_CUDA ON)
+    message(STATUS "DAK: CUDA ${CMAKE_CUDA_COMPILER_VERSION} found, building the CUDA parts")
+else()
+    message(STATUS "DAK: no nvcc found, leaving out the CUDA parts (CPU execution only)")
+endif()

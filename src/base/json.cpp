@@ -1,0 +1,97 @@
+#include "base/json.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/file.h"
+
+namespace dak {
+
+namespace {
+
+constexpr int kMaxDepth = 100;
+
+/// nlohmann::json destroys and compares values recursively, so depth is bounded while parsing.
+bool limit_depth(int depth, Json::parse_event_t, Json&) {
+    if (depth > kMaxDepth) fail("nested deeper than {} levels", kMaxDepth);
+    return true;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view where) {
+    try {
+        return Json::parse(text, limit_depth);
+    } catch (const Json::parse_error& error) {
+        const size_t offset = std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0);
+        const std::string_view before = text.substr(0, offset);
+        const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+        const size_t line_start = before.rfind('\n') + 1;  // npos + 1 == 0
+        fail("{}: not valid JSON at line {}, column {}", where, line, offset - line_start + 1);
+    } catch (const Json::exception& error) {
+        fail("{}: not valid JSON: {}", where, error.what());
+    } catch (const Error& error) {
+        fail("{}: not acceptable JSON: {}", where, error.what());
+    }
+}
+
+Json read_json_file(const std::filesystem::path& path) {
+    return parse_json(read_text_file(path), path.string());
+}
+
+JsonFields::JsonFields(const Json& object, std::string where)
+    : object_(&object), where_(std::move(where)) {
+    require(object.is_object(), "{}: expected a JSON object, found {}", where_, object.type_name());
+}
+
+const Json* JsonFields::find(std::string_view name) const {
+    const auto it = object_->find(name);
+    return it == object_->end() || it->is_null() ? nullptr : &*it;
+}
+
+template <>
+std::optional<int64_t> JsonFields::maybe(std::string_view name) const {
+    const Json* value = find(name);
+    if (!value) return {};
+    if (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX) {
+        fail("{}: field '{}' is too large ({})", where_, name, value->dump());
+    }
+    if (value->is_number_integer()) return value->get<int64_t>();
+    // Some tools write integers as 1e4 or 10000.0.
+    if (value->is_number_float()) {
+        const double number = value->get<double>();
+        if (std::abs(number) < 0x1p53 && number == std::floor(number)) {
+            return static_cast<int64_t>(number);
+        }
+    }
+    fail("{}: field '{}' must be an integer, found {}", where_, name, value->dump().substr(0, 40));
+}
+
+template <>
+std::optional<double> JsonFields::maybe(std::string_view name) const {
+    const Json* value = find(name);
+    if (!value) return {};
+    require(value->is_number(), "{}: field '{}' must be a number, found {}", where_, name,
+            value->type_name());
+    return value->get<double>();
+}
+
+template <>
+std::optional<bool> JsonFields::maybe(std::string_view name) const {
+    const Json* value = find(name);
+    if (!value) return {};
+    require(value->is_boolean(), "{}: field '{}' must be true or false, found {}", where_, name,
+            value->type_name());
+    return value->get<bool>();
+}
+
+template <>
+std::optional<std::string> JsonFields::maybe(std::string_view name) const {
+    const Json* value = find(name);
+    if (!value) return {};
+    require(value->is_string(), "{}: field '{}' must be a string, found {}", where_, name,
+            value->type_name());
+    return value->get<std::string>();
+}
+
+}  // namespace dak

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace dak {
+
+/// One contiguous block of memory that is handed out front to back and freed as a whole. A tier
+/// has one arena, so its size is known and refused, if at all, before anything is loaded.
+class Arena {
+  public:
+    /// Every allocation starts at a multiple of this: an atom (8 KiB) then never straddles pages
+    /// needlessly, and TMA's 1,024-byte alignment holds.
+    static constexpr int64_t kAlignment = 1024;
+
+    /// Ordinary host memory, in huge pages where the system allows them. `name` says in errors what
+    /// the memory was for. Throws Error with the size asked for when it cannot be had.
+    static Arena host(std::string name, int64_t capacity_bytes);
+
+    Arena(Arena&& other) noexcept;
+    Arena& operator=(Arena&& other) noexcept;
+    ~Arena();
+
+    /// Throws Error when less than `bytes` is left: the plan that sized the arena was wrong.
+    std::byte* allocate(int64_t bytes);
+
+    const std::string& name() const { return name_; }
+    const std::byte* base() const { return base_; }
+    int64_t capacity_bytes() const { return capacity_; }
+    int64_t used_bytes() const { return used_; }
+
+  private:
+    Arena(std::string name, std::byte* base, int64_t capacity);
+
+    std::string name_;
+    std::byte* base_ = nullptr;
+    int64_t capacity_ = 0;
+    int64_t used_ = 0;
+};
+
+}  // namespace dak

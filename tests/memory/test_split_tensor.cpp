@@ -1,0 +1,43 @@
+#include "memory/split_tensor.h"
+
+#include <gtest/gtest.h>
+
+namespace dak {
+namespace {
+
+TEST(SplitTensor, EveryAtomHasItsOwnPlaceInTheRightTier) {
+    const PackedShape shape{200, 130, DType::kBF16};
+    ASSERT_EQ(shape.atoms(), 12);
+    for (int64_t remote_atoms = 0; remote_atoms <= shape.atoms(); ++remote_atoms) {
+        Arena local = Arena::host("local", shape.bytes());
+        Arena remote = Arena::host("remote", shape.bytes());
+        const SplitTensor tensor = allocate_split(shape, remote_atoms, local, remote);
+        EXPECT_EQ(remote.used_bytes(), remote_atoms * kAtomBytes);
+        EXPECT_EQ(local.used_bytes() + remote.used_bytes(), shape.bytes());
+        for (int64_t atom = 0; atom < shape.atoms(); ++atom) {
+            const bool is_remote = atom < remote_atoms;
+            EXPECT_EQ(tensor.tier_of(atom), is_remote ? Tier::kRemote : Tier::kLocal);
+            const std::byte* expected = is_remote
+                                            ? remote.base() + atom * kAtomBytes
+                                            : local.base() + (atom - remote_atoms) * kAtomBytes;
+            EXPECT_EQ(tensor.atom(atom), expected);
+        }
+    }
+}
+
+TEST(SplitTensor, RefusesImpossibleSplits) {
+    Arena local = Arena::host("local", kMiB);
+    Arena remote = Arena::host("remote", kMiB);
+    EXPECT_THROW(allocate_split({64, 64, DType::kBF16}, 2, local, remote), Error);
+    EXPECT_THROW(allocate_split({64, 64, DType::kBF16}, -1, local, remote), Error);
+}
+
+TEST(Arena, RefusesMoreThanItHas) {
+    Arena arena = Arena::host("weights", 4096);
+    EXPECT_NE(arena.allocate(1), nullptr);
+    EXPECT_EQ(arena.allocate(3072) - arena.base(), 1024);
+    EXPECT_THROW(arena.allocate(1), Error);
+}
+
+}  // namespace
+}  // namespace dak
