@@ -16,9 +16,12 @@ constexpr int64_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
 constexpr std::string_view name_of(DType dtype) {
     switch (dtype) {
-        case DType::kF32: return "fp32";
-        case DType::kF16: return "fp16";
-        case DType::kBF16: return "bf16";
+        case DType::kF32:
+            return "fp32";
+        case DType::kF16:
+            return "fp16";
+        case DType::kBF16:
+            return "bf16";
     }
     return "?";
 }
@@ -84,9 +87,12 @@ constexpr F16 from_float<F16>(float value) {
 template <typename Function>
 decltype(auto) visit_dtype(DType dtype, Function&& function) {
     switch (dtype) {
-        case DType::kF32: return function(float{});
-        case DType::kF16: return function(F16{});
-        case DType::kBF16: return function(BF16{});
+        case DType::kF32:
+            return function(float{});
+        case DType::kF16:
+            return function(F16{});
+        case DType::kBF16:
+            return function(BF16{});
     }
     fail("internal error: unknown dtype {}", static_cast<int>(dtype));
 }

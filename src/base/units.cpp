@@ -24,9 +24,21 @@ std::string format_bytes(int64_t bytes) {
 
 int64_t parse_bytes(std::string_view text, std::string_view what) {
     static constexpr std::array<std::pair<std::string_view, double>, 15> kSuffixes = {{
-        {"", 1.0},         {"b", 1.0},        {"k", 0x1p10},   {"m", 0x1p20},  {"g", 0x1p30},
-        {"t", 0x1p40},     {"kib", 0x1p10},   {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40},
-        {"kb", 1e3},       {"mb", 1e6},       {"gb", 1e9},     {"tb", 1e12},   {"bytes", 1.0},
+        {"", 1.0},
+        {"b", 1.0},
+        {"k", 0x1p10},
+        {"m", 0x1p20},
+        {"g", 0x1p30},
+        {"t", 0x1p40},
+        {"kib", 0x1p10},
+        {"mib", 0x1p20},
+        {"gib", 0x1p30},
+        {"tib", 0x1p40},
+        {"kb", 1e3},
+        {"mb", 1e6},
+        {"gb", 1e9},
+        {"tb", 1e12},
+        {"bytes", 1.0},
     }};
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

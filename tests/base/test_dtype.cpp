@@ -1,9 +1,9 @@
-#include "base/dtype.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+
+#include "base/dtype.h"
 
 namespace dak {
 namespace {
@@ -35,7 +35,7 @@ TEST(DType, F16KnownValues) {
 }
 
 TEST(DType, RoundsToNearestEven) {
-    EXPECT_EQ(from_float<BF16>(1.0f + 0x1p-8f).bits, 0x3f80);            // tie to even
+    EXPECT_EQ(from_float<BF16>(1.0f + 0x1p-8f).bits, 0x3f80);             // tie to even
     EXPECT_EQ(from_float<BF16>(1.0f + 0x1p-8f + 0x1p-20f).bits, 0x3f81);  // above the tie
     EXPECT_EQ(from_float<F16>(1.0f + 0x1p-11f).bits, 0x3c00);
     EXPECT_EQ(from_float<F16>(65519.0f).bits, 0x7bff);

@@ -1,7 +1,7 @@
-#include "base/json.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/json.h"
 
 namespace dak {
 namespace {

@@ -1,8 +1,7 @@
-#include "base/units.h"
-
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace dak {
 namespace {

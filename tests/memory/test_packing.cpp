@@ -1,9 +1,9 @@
-#include "memory/packing.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
+
+#include "memory/packing.h"
 
 namespace dak {
 namespace {

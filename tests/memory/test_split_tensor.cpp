@@ -1,6 +1,6 @@
-#include "memory/split_tensor.h"
-
 #include <gtest/gtest.h>
+
+#include "memory/split_tensor.h"
 
 namespace dak {
 namespace {
