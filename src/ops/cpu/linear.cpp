@@ -1,0 +1,228 @@
+#include <algorithm>
+#include <vector>
+
+#include "ops/cpu/activation.h"
+#include "ops/cpu/matmul.h"
+#include "ops/cpu/vec.h"
+#include "ops/ops.h"
+
+// Two ways through a packed weight. Few tokens: the bytes of the weight bound the time, so the
+// atoms are streamed once, in storage order, and multiplied where they are. Many tokens: the
+// arithmetic bounds it, so row tiles are unpacked into a cache-sized block for oneDNN.
+
+namespace dak::ops {
+
+namespace {
+
+/// Beyond this many tokens oneDNN's blocked product is faster than streaming dot products, by
+/// measurement on AVX2 (576..1536 columns).
+constexpr int64_t kMaxStreamedTokens = 12;
+
+/// Rows that one task of the streaming path takes: half a row tile, so that two threads share even
+/// a weight of few row tiles, and 4 KiB of every atom are read in one run.
+constexpr int64_t kStreamRows = 32;
+constexpr int64_t kMaxTokenBlock = 8;
+
+/// The unpacked block should stay in the L2/L3 share of a core.
+constexpr int64_t kUnpackedBytes = 2 * kMiB;
+
+/// acc[row][token] += weight rows times x, over one atom. kRows * kTokens accumulators fit the
+/// sixteen vector registers of AVX2 beside their operands.
+template <typename T, int kRows, int kTokens>
+void accumulate_atom(const std::byte* atom, int64_t first_row, const float* x, int64_t x_stride,
+                     Vec (*acc)[kMaxTokenBlock]) {
+    constexpr int64_t kGroups = kAtomRowBytes / (kLanes * static_cast<int64_t>(sizeof(T)));
+    for (int64_t block = 0; block < kStreamRows; block += kRows) {
+        Vec partial[kRows][kTokens];
+        for (int r = 0; r < kRows; ++r) {
+            for (int t = 0; t < kTokens; ++t) partial[r][t] = acc[block + r][t];
+        }
+        for (int64_t group = 0; group < kGroups; ++group) {
+            Vec values[kTokens];
+            for (int t = 0; t < kTokens; ++t) values[t] = load(x + t * x_stride + group * kLanes);
+            for (int r = 0; r < kRows; ++r) {
+                const int64_t row = first_row + block + r;
+                const Vec weight = load_swizzled<T>(atom + row * kAtomRowBytes, row & 7, group);
+                for (int t = 0; t < kTokens; ++t) partial[r][t] += weight * values[t];
+            }
+        }
+        for (int r = 0; r < kRows; ++r) {
+            for (int t = 0; t < kTokens; ++t) acc[block + r][t] = partial[r][t];
+        }
+    }
+}
+
+/// sums[t * kStreamRows + r] = weight row (first_row + r of row tile `tile`) . x[t], for kTokens
+/// tokens.
+template <typename T, int kTokens>
+void stream_tokens(const SplitTensor& weight, int64_t tile, int64_t first_row, const float* x,
+                   int64_t x_stride, float* sums) {
+    constexpr int kRows = kMaxTokenBlock / kTokens;
+    Vec acc[kStreamRows][kMaxTokenBlock] = {};
+    const int64_t k_atoms = weight.shape.k_atoms();
+    const int64_t columns = atom_cols(weight.shape.dtype);
+    for (int64_t k = 0; k < k_atoms; ++k) {
+        accumulate_atom<T, kRows, kTokens>(weight.atom(tile * k_atoms + k), first_row,
+                                           x + k * columns, x_stride, acc);
+    }
+    for (int64_t r = 0; r < kStreamRows; ++r) {
+        for (int t = 0; t < kTokens; ++t) sums[t * kStreamRows + r] = sum(acc[r][t]);
+    }
+}
+
+template <typename T>
+void stream_rows(const SplitTensor& weight, int64_t tile, int64_t first_row, int64_t tokens,
+                 const float* x, int64_t x_stride, float* sums) {
+    int64_t t = 0;
+    const auto block = [&]<int kTokens>() {
+        for (; tokens - t >= kTokens; t += kTokens) {
+            stream_tokens<T, kTokens>(weight, tile, first_row, x + t * x_stride, x_stride,
+                                      sums + t * kStreamRows);
+        }
+    };
+    block.template operator()<8>();
+    block.template operator()<4>();
+    block.template operator()<2>();
+    block.template operator()<1>();
+}
+
+/// Applies the epilogue to `count` consecutive outputs of one token. `sums` (and `up_sums` when
+/// gated) are the raw products; `row` is the weight row of sums[0], `up_row` that of up_sums[0];
+/// `out_index` is the place of the first output in `out` and in the residual.
+void finish_outputs(const Epilogue& epilogue, int64_t count, const float* sums, int64_t row,
+                    const float* up_sums, int64_t up_row, int64_t out_index, float* out) {
+    for (int64_t i = 0; i < count; ++i) {
+        float value = sums[i];
+        if (!epilogue.bias.empty()) value += epilogue.bias[static_cast<size_t>(row + i)];
+        value = activate(epilogue.activation, value);
+        if (up_sums) {
+            float up = up_sums[i];
+            if (!epilogue.bias.empty()) up += epilogue.bias[static_cast<size_t>(up_row + i)];
+            value *= up;
+        }
+        if (epilogue.residual) value += epilogue.residual[out_index + i];
+        out[out_index + i] = value;
+    }
+}
+
+template <typename T>
+void linear_streamed(const SplitTensor& weight, const Epilogue& epilogue, int64_t tokens,
+                     const float* x, int64_t x_stride, int64_t out_features, float* out) {
+    const int64_t parts = kAtomRows / kStreamRows;
+    const int64_t tasks = ceil_div(out_features, kStreamRows);
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t task = 0; task < tasks; ++task) {
+        const int64_t first_row = task % parts * kStreamRows;
+        const int64_t tile = epilogue.gated ? 2 * (task / parts) : task / parts;
+        float sums[kMaxStreamedTokens * kStreamRows];
+        float up_sums[kMaxStreamedTokens * kStreamRows];
+        stream_rows<T>(weight, tile, first_row, tokens, x, x_stride, sums);
+        if (epilogue.gated) {
+            stream_rows<T>(weight, tile + 1, first_row, tokens, x, x_stride, up_sums);
+        }
+        const int64_t first_out = task * kStreamRows;
+        const int64_t count = std::min(kStreamRows, out_features - first_out);
+        const int64_t row = tile * kAtomRows + first_row;
+        for (int64_t t = 0; t < tokens; ++t) {
+            finish_outputs(epilogue, count, sums + t * kStreamRows, row,
+                           epilogue.gated ? up_sums + t * kStreamRows : nullptr, row + kAtomRows,
+                           t * out_features + first_out, out);
+        }
+    }
+}
+
+/// Unpacks one row tile to rows of `padded_cols` elements: as they are (bf16), or widened to fp32.
+template <typename T>
+void unpack_tile(const SplitTensor& weight, int64_t tile, DType to, std::byte* destination) {
+    const int64_t k_atoms = weight.shape.k_atoms();
+    const int64_t columns = atom_cols(weight.shape.dtype);
+    const int64_t stride = weight.shape.padded_cols() * size_of(to);
+    for (int64_t k = 0; k < k_atoms; ++k) {
+        const std::byte* atom = weight.atom(tile * k_atoms + k);
+        std::byte* block = destination + k * columns * size_of(to);
+        if (to == weight.shape.dtype) {
+            unpack_atom(atom, kAtomRows, kAtomRowBytes, block, stride);
+            continue;
+        }
+        for (int64_t row = 0; row < kAtomRows; ++row) {
+            auto* wide = reinterpret_cast<float*>(block + row * stride);
+            for (int64_t group = 0; group < columns / kLanes; ++group) {
+                store(wide + group * kLanes,
+                      load_swizzled<T>(atom + row * kAtomRowBytes, row & 7, group));
+            }
+        }
+    }
+}
+
+template <typename T>
+void linear_blocked(const SplitTensor& weight, const Epilogue& epilogue, int64_t tokens,
+                    const float* x, int64_t out_features, float* out) {
+    const bool bf16 = weight.shape.dtype == DType::kBF16 && has_fast_bf16();
+    const DType compute = bf16 ? DType::kBF16 : DType::kF32;
+    const int64_t k = weight.shape.padded_cols();
+    const int64_t tile_bytes = kAtomRows * k * size_of(compute);
+    const int64_t tile_step = epilogue.gated ? 2 : 1;
+    const int64_t block_tiles =
+        std::min(weight.shape.row_tiles(),
+                 std::max<int64_t>(1, kUnpackedBytes / (tile_bytes * tile_step)) * tile_step);
+
+    std::vector<BF16> narrow_x;
+    if (bf16) {
+        narrow_x.resize(static_cast<size_t>(tokens * k));
+#pragma omp parallel for
+        for (int64_t i = 0; i < tokens * k; ++i) {
+            narrow_x[static_cast<size_t>(i)] = from_float<BF16>(x[i]);
+        }
+    }
+    std::vector<std::byte> unpacked(static_cast<size_t>(block_tiles * tile_bytes));
+    std::vector<float> sums(static_cast<size_t>(tokens * block_tiles * kAtomRows));
+
+    for (int64_t begin = 0; begin < weight.shape.row_tiles(); begin += block_tiles) {
+        const int64_t tiles = std::min(block_tiles, weight.shape.row_tiles() - begin);
+        const int64_t rows = tiles * kAtomRows;
+#pragma omp parallel for
+        for (int64_t i = 0; i < tiles; ++i) {
+            unpack_tile<T>(weight, begin + i, compute, unpacked.data() + i * tile_bytes);
+        }
+        matmul(compute, tokens, rows, k, bf16 ? static_cast<const void*>(narrow_x.data()) : x,
+               unpacked.data(), sums.data());
+#pragma omp parallel for
+        for (int64_t t = 0; t < tokens; ++t) {
+            for (int64_t i = 0; i < tiles; i += tile_step) {
+                const int64_t first_out = (begin + i) / tile_step * kAtomRows;
+                const int64_t count = std::min(kAtomRows, out_features - first_out);
+                const float* tile_sums = sums.data() + t * rows + i * kAtomRows;
+                const int64_t row = (begin + i) * kAtomRows;
+                finish_outputs(epilogue, count, tile_sums, row,
+                               epilogue.gated ? tile_sums + kAtomRows : nullptr, row + kAtomRows,
+                               t * out_features + first_out, out);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void linear(const SplitTensor& weight, const Epilogue& epilogue, int64_t tokens, const float* x,
+            int64_t out_features, float* out) {
+    if (tokens == 0) return;
+    const int64_t columns = weight.shape.cols;
+    const int64_t padded = weight.shape.padded_cols();
+    std::vector<float> padded_x;
+    if (columns != padded) {
+        padded_x.assign(static_cast<size_t>(tokens * padded), 0.0f);
+        for (int64_t t = 0; t < tokens; ++t) {
+            std::copy_n(x + t * columns, columns, padded_x.begin() + t * padded);
+        }
+        x = padded_x.data();
+    }
+    visit_dtype(weight.shape.dtype, [&]<typename T>(T) {
+        if (tokens <= kMaxStreamedTokens) {
+            linear_streamed<T>(weight, epilogue, tokens, x, padded, out_features, out);
+        } else {
+            linear_blocked<T>(weight, epilogue, tokens, x, out_features, out);
+        }
+    });
+}
+
+}  // namespace dak::ops
