@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -52,6 +53,11 @@ void File::read(int64_t offset, std::span<std::byte> destination) const {
         }
         done += static_cast<size_t>(got);
     }
+}
+
+bool path_exists(const std::filesystem::path& path) {
+    std::error_code unreadable;
+    return std::filesystem::exists(path, unreadable);
 }
 
 std::string read_text_file(const std::filesystem::path& path) {

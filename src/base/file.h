@@ -29,6 +29,9 @@ class File {
     int64_t size_ = 0;
 };
 
+/// Whether there is something at `path` that this process may look at.
+bool path_exists(const std::filesystem::path& path);
+
 /// The whole file as text. Throws Error when it cannot be read.
 std::string read_text_file(const std::filesystem::path& path);
 

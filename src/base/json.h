@@ -28,6 +28,9 @@ class JsonFields {
 
     const std::string& where() const { return where_; }
 
+    /// Whether the field is there, be it JSON null.
+    bool has(std::string_view name) const { return object_->contains(name); }
+
     /// The field's value, or null when the field is absent or JSON null.
     const Json* find(std::string_view name) const;
 

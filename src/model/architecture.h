@@ -1,8 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "model/config.h"
 
@@ -30,6 +30,8 @@ struct TensorNames {
 struct Architecture {
     std::string_view name;  ///< as in config.json's "architectures"
     TensorNames tensors;
+    /// What the architecture means by a config.json without "bos_token_id" or "eos_token_id".
+    std::optional<int32_t> default_bos, default_eos;
     /// Fills what is particular to the architecture; the common fields are already read.
     void (*read_config)(const JsonFields& json, ModelConfig& config);
 };

@@ -14,7 +14,7 @@
 namespace dak {
 
 /// One step of a transformer layer. `x` is the residual stream [tokens, hidden_size], `h` the value
-/// that flows from step to step.
+/// that flows from step to step; h = x at the start of a layer and after a post-norm.
 enum class LayerStep : uint8_t {
     kAttentionNorm,      ///< h = norm(x), before attention (pre-norm)
     kQkv,                ///< h -> q, k, v
@@ -36,17 +36,17 @@ struct ModelConfig {
 
     int64_t vocab_size = 0;
     int64_t hidden_size = 0;
-    int64_t embedding_size =
-        0;  ///< width of the token embedding; differs from hidden_size in OPT-350M
+    int64_t embedding_size = 0;  ///< width of the token embedding; OPT-350M's is not hidden_size
     int64_t intermediate_size = 0;
     int64_t num_layers = 0;
     int64_t num_heads = 0;
     int64_t num_kv_heads = 0;
     int64_t head_dim = 0;
-    int64_t max_position = 0;  ///< longest context, tokens
+    int64_t max_position = 0;  ///< longest context, tokens; dynamic rope: factor times the trained
 
     NormKind norm = NormKind::kRms;
     double norm_eps = 1e-5;
+    bool norm_scale = true;
     bool norm_bias = false;
     bool final_norm = true;
     bool qkv_bias = false;
@@ -71,11 +71,13 @@ struct ModelConfig {
     bool has_step(LayerStep step) const;
 };
 
-/// Reads config.json and generation_config.json of a Hugging Face model folder. Throws Error naming
-/// the field that is missing, inconsistent or asks for something not supported.
+/// Reads config.json and generation_config.json of a Hugging Face model folder. Where config.json
+/// names no dtype, it is that of most of the checkpoint's bytes. Throws Error naming the field that
+/// is missing, inconsistent or asks for something not supported.
 ModelConfig load_config(const std::filesystem::path& model_dir);
 
-/// The same from parsed JSON; `generation` may be null. `where` names the source in errors.
+/// The same from parsed JSON; `generation` may be null, an unnamed dtype is bf16. `where` names the
+/// source in errors.
 ModelConfig parse_config(const Json& config, const Json& generation, std::string_view where);
 
 }  // namespace dak

@@ -69,13 +69,13 @@ struct LayerWeights {
 struct ModelWeights {
     Arena local;
     Arena remote;
-    SplitTensor embedding;
-    std::optional<SplitTensor> positions;
-    std::optional<LinearWeights> project_in;
-    std::vector<LayerWeights> layers;
-    NormWeights final_norm;
-    std::optional<LinearWeights> project_out;
-    SplitTensor lm_head;  ///< the embedding itself when tied
+    SplitTensor embedding{};
+    std::optional<SplitTensor> positions{};
+    std::optional<LinearWeights> project_in{};
+    std::vector<LayerWeights> layers{};
+    NormWeights final_norm{};
+    std::optional<LinearWeights> project_out{};
+    SplitTensor lm_head{};  ///< the embedding itself when tied
 
     int64_t vector_bytes() const;  ///< norms and biases, always local
 };

@@ -1,0 +1,192 @@
+#include "model/weight_builder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/progress.h"
+
+namespace dak {
+
+namespace {
+
+/// Calls `work` on `count` threads, this one among them, and rethrows the first exception.
+void run_on_threads(int count, const std::function<void()>& work) {
+    std::exception_ptr first;
+    std::mutex mutex;
+    const auto guarded = [&] {
+        try {
+            work();
+        } catch (...) {
+            const std::lock_guard lock(mutex);
+            if (!first) first = std::current_exception();
+        }
+    };
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 1; i < count; ++i) threads.emplace_back(guarded);
+        guarded();
+    }
+    if (first) std::rethrow_exception(first);
+}
+
+void pack_tile(const SplitTensor& tensor, int64_t tile, int64_t rows, const std::byte* source) {
+    const PackedShape& shape = tensor.shape;
+    const int64_t row_bytes = shape.cols * size_of(shape.dtype);
+    for (int64_t k = 0; k < shape.k_atoms(); ++k) {
+        const int64_t begin = k * kAtomRowBytes;
+        pack_atom(source + begin, row_bytes, rows, std::min(kAtomRowBytes, row_bytes - begin),
+                  tensor.atom(tile * shape.k_atoms() + k));
+    }
+}
+
+/// Hands out row tiles in storage order, so that files are read front to back.
+class TileQueue {
+  public:
+    explicit TileQueue(const std::vector<WeightSpec>& specs) {
+        for (const WeightSpec& spec : specs) ends_.push_back(total() + spec.shape.row_tiles());
+    }
+
+    int64_t total() const { return ends_.empty() ? 0 : ends_.back(); }
+
+    struct Item {
+        size_t weight;
+        int64_t tile;
+    };
+    std::optional<Item> next() {
+        const int64_t item = next_++;
+        if (item >= total()) return {};
+        const auto end = std::ranges::upper_bound(ends_, item);
+        const auto weight = static_cast<size_t>(end - ends_.begin());
+        return Item{weight, item - (weight == 0 ? 0 : ends_[weight - 1])};
+    }
+
+    void stop() { next_ = total(); }
+
+  private:
+    std::vector<int64_t> ends_;
+    std::atomic<int64_t> next_ = 0;
+};
+
+void pack_all(const ModelConfig& config, const std::vector<WeightSpec>& specs,
+              const std::vector<SplitTensor>& tensors, const LoadOptions& options,
+              std::string title, const TileFiller& fill) {
+    int64_t total_bytes = 0;
+    int64_t max_tile_bytes = 0;
+    for (const WeightSpec& spec : specs) {
+        total_bytes += spec.shape.bytes();
+        max_tile_bytes =
+            std::max(max_tile_bytes, kAtomRows * spec.shape.cols * size_of(spec.shape.dtype));
+    }
+    ProgressBar progress(std::move(title), total_bytes, options.progress);
+    std::mutex progress_mutex;
+    TileQueue queue(specs);
+    const auto work = [&] {
+        std::vector<std::byte> rows(static_cast<size_t>(max_tile_bytes));
+        std::vector<std::byte> scratch;
+        try {
+            while (const auto item = queue.next()) {
+                const WeightSpec& spec = specs[item->weight];
+                fill(item->weight, item->tile, rows.data(), scratch);
+                pack_tile(tensors[item->weight], item->tile,
+                          tile_rows(config, spec, item->tile).count, rows.data());
+                const std::lock_guard lock(progress_mutex);
+                progress.advance(spec.shape.k_atoms() * kAtomBytes);
+            }
+        } catch (...) {
+            queue.stop();
+            throw;
+        }
+    };
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    const int wanted = options.num_threads > 0 ? options.num_threads : std::max(cores, 1);
+    run_on_threads(static_cast<int>(std::min<int64_t>(wanted, queue.total())), work);
+    progress.finish();
+}
+
+/// Gives each tensor its place in `weights`.
+void assign(ModelWeights& weights, const WeightSpec& spec, const SplitTensor& tensor) {
+    LayerWeights* layer =
+        spec.layer < 0 ? nullptr : &weights.layers[static_cast<size_t>(spec.layer)];
+    switch (spec.role) {
+        case WeightRole::kEmbedding:
+            weights.embedding = weights.lm_head = tensor;
+            break;
+        case WeightRole::kPositions:
+            weights.positions = tensor;
+            break;
+        case WeightRole::kProjectIn:
+            weights.project_in = LinearWeights{tensor, {}};
+            break;
+        case WeightRole::kQkv:
+            layer->qkv.weight = tensor;
+            break;
+        case WeightRole::kOutput:
+            layer->output.weight = tensor;
+            break;
+        case WeightRole::kUp:
+            layer->up.weight = tensor;
+            break;
+        case WeightRole::kDown:
+            layer->down.weight = tensor;
+            break;
+        case WeightRole::kProjectOut:
+            weights.project_out = LinearWeights{tensor, {}};
+            break;
+        case WeightRole::kLmHead:
+            weights.lm_head = tensor;
+            break;
+    }
+}
+
+}  // namespace
+
+TileRows tile_rows(const ModelConfig& config, const WeightSpec& spec, int64_t tile) {
+    const bool interleaved = spec.role == WeightRole::kUp && config.gated_mlp;
+    const int64_t rows = interleaved ? config.intermediate_size : spec.shape.rows;
+    const int64_t begin = (interleaved ? tile / 2 : tile) * kAtomRows;
+    return {begin, std::min(kAtomRows, rows - begin)};
+}
+
+ModelWeights build_weights(const ModelConfig& config, const Placement& placement,
+                           const LoadOptions& options, std::string title, ModelVectors vectors,
+                           const TileFiller& fill) {
+    const std::vector<WeightSpec> specs = weight_specs(config);
+    require(placement.size() == specs.size(), "placement of {} weights for a model of {}",
+            placement.size(), specs.size());
+    int64_t total_atoms = 0;
+    int64_t remote_atoms = 0;
+    for (size_t i = 0; i < specs.size(); ++i) {
+        total_atoms += specs[i].shape.atoms();
+        remote_atoms += placement[i];
+    }
+    ModelWeights weights{
+        .local = Arena::host("local weights", (total_atoms - remote_atoms) * kAtomBytes),
+        .remote = Arena::host("remote weights", remote_atoms * kAtomBytes),
+        .layers = std::move(vectors.layers),
+        .final_norm = std::move(vectors.final_norm)};
+    std::vector<SplitTensor> tensors;
+    for (size_t i = 0; i < specs.size(); ++i) {
+        tensors.push_back(
+            allocate_split(specs[i].shape, placement[i], weights.local, weights.remote));
+        assign(weights, specs[i], tensors.back());
+    }
+    pack_all(config, specs, tensors, options, std::move(title), fill);
+    return weights;
+}
+
+std::vector<float> interleave_bias(const std::vector<float>& gate, const std::vector<float>& up) {
+    const auto size = static_cast<int64_t>(gate.size());
+    std::vector<float> bias(static_cast<size_t>(2 * round_up(size, kAtomRows)));
+    for (int64_t row = 0; row < size; ++row) {
+        const int64_t target = row / kAtomRows * 2 * kAtomRows + row % kAtomRows;
+        bias[static_cast<size_t>(target)] = gate[static_cast<size_t>(row)];
+        bias[static_cast<size_t>(target + kAtomRows)] = up[static_cast<size_t>(row)];
+    }
+    return bias;
+}
+
+}  // namespace dak
