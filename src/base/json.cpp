@@ -11,17 +11,21 @@ namespace {
 
 constexpr int kMaxDepth = 100;
 
-/// nlohmann::json destroys and compares values recursively, so depth is bounded while parsing.
-bool limit_depth(int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) fail("nested deeper than {} levels", kMaxDepth);
-    return true;
-}
-
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where) {
+    return parse_json(text, where, [](int, Json::parse_event_t, Json&) { return true; });
+}
+
+Json parse_json(std::string_view text, std::string_view where,
+                const Json::parser_callback_t& keep) {
+    // nlohmann::json destroys and compares values recursively, so depth is bounded while parsing.
+    const auto keep_bounded = [&](int depth, Json::parse_event_t event, Json& parsed) {
+        if (depth > kMaxDepth) fail("nested deeper than {} levels", kMaxDepth);
+        return keep(depth, event, parsed);
+    };
     try {
-        return Json::parse(text, limit_depth);
+        return Json::parse(text, keep_bounded);
     } catch (const Json::parse_error& error) {
         const size_t offset = std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0);
         const std::string_view before = text.substr(0, offset);

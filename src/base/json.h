@@ -16,6 +16,12 @@ using Json = nlohmann::json;
 /// of the fault. Nesting deeper than 100 levels is refused.
 Json parse_json(std::string_view text, std::string_view where);
 
+/// The same, with a say in what is kept: `keep` sees every key, value, beginning and end of a
+/// container as it is read, with its depth (0 = the document), and drops it by returning false. So
+/// a large part can be put elsewhere without ever being a JSON tree. An Error that it throws names
+/// `where`.
+Json parse_json(std::string_view text, std::string_view where, const Json::parser_callback_t& keep);
+
 /// Reads and parses one JSON file.
 Json read_json_file(const std::filesystem::path& path);
 
