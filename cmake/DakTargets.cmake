@@ -23,7 +23,12 @@ if(DAK_SANITIZE)
     target_compile_options(dak_options INTERFACE
         $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all
         -fno-omit-frame-pointer>)
+    target_compile_definitions(dak_options INTERFACE _GLIBCXX_ASSERTIONS)
     target_link_options(dak_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(DAK_FUZZERS)
+    # Coverage of our own code guides the fuzzer.
+    target_compile_options(dak_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # dak_library(name SOURCES ... PUBLIC deps ... PRIVATE deps ...)

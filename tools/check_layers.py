@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Checks that no file of src/ includes a header of a library that its own does not link.
+
+Every library may see all of src/, so the compiler does not notice an include that goes up or across.
+A file belongs to the library of the nearest CMakeLists.txt that declares one with dak_library().
+"""
+
+import re
+import sys
+from pathlib import Path
+
+SRC = Path(__file__).resolve().parent.parent / "src"
+LIBRARY = re.compile(r"dak_library\((\w+)([^)]*)\)")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+SOURCES = {".h", ".cpp", ".cuh", ".cu"}
+
+
+def read_libraries():
+    """(library of a folder, libraries that a library names)"""
+    owner, links = {}, {}
+    for cmake in sorted(SRC.rglob("CMakeLists.txt")):
+        text = re.sub(r"#.*", "", cmake.read_text(encoding="utf-8"))
+        for name, arguments in LIBRARY.findall(text):
+            owner.setdefault(cmake.parent, name)
+            links[name] = set(re.findall(r"\bdak_\w+", arguments)) - {name}
+    return owner, links
+
+
+def closure(name, links):
+    seen, todo = set(), [name]
+    while todo:
+        for linked in links.get(todo.pop(), ()):
+            if linked not in seen:
+                seen.add(linked)
+                todo.append(linked)
+    return seen
+
+
+def owner_of(path, owner):
+    return next((owner[folder] for folder in path.parents if folder in owner), None)
+
+
+def main():
+    owner, links = read_libraries()
+    visible = {name: closure(name, links) for name in links}
+    faults = [f"{name} links itself" for name in links if name in visible[name]]
+    for path in sorted(SRC.rglob("*")):
+        if path.suffix not in SOURCES:
+            continue
+        own = owner_of(path, owner)
+        for header in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            other = owner_of(SRC / header, owner)
+            if not (SRC / header).is_file():
+                faults.append(f"{path.relative_to(SRC)}: \"{header}\" is not a path from src/")
+            elif other != own and other not in visible[own]:
+                faults.append(f"{path.relative_to(SRC)} ({own}) includes \"{header}\" of {other}, "
+                              f"which {own} does not link")
+    for fault in faults:
+        print(f"layers: {fault}")
+    if not faults:
+        print(f"layers: {len(links)} libraries include only what they link")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
