@@ -1,0 +1,14 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace dak {
+
+// Each adds one subcommand to the program: its options, its help and what it does. The work runs
+// while the command line is parsed; it throws Error when it fails.
+
+void add_info(CLI::App& app);
+
+}  // namespace dak

@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/usage.h"
+
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUsageError = 2;
+
+int report_failure(std::string_view message) {
+    fmt::print(stderr, "dak: error: {}\n", message);
+    return kFailure;
+}
+
+int report_usage_error(std::string_view message, std::string_view command) {
+    fmt::print(stderr, "dak: error: {}\nTry '{} --help'.\n", message, command);
+    return kUsageError;
+}
+
+/// Help texts end in one newline whatever version of CLI11 made them.
+void print_text(std::FILE* stream, std::string_view text) {
+    const size_t end = text.find_last_not_of('\n') + 1;  // npos + 1 == 0
+    fmt::print(stream, "{}\n", text.substr(0, end));
+}
+
+void describe(CLI::App& app) {
+    app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+    app.set_version_flag("--version", "dak " DAK_VERSION, "Print the version and exit");
+    app.require_subcommand(1);
+    app.footer(
+        "'dak COMMAND --help' shows the options of a command with examples.\n"
+        "Exit status: 0 success, 1 failure, 2 wrong usage.");
+    dak::add_info(app);
+}
+
+int run(int argc, char** argv) {
+    CLI::App app{"Runs large language models whose weights and KV cache exceed GPU memory.", "dak"};
+    describe(app);
+    if (argc < 2) {
+        print_text(stderr, app.help());
+        return kUsageError;
+    }
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    if (const auto complaint = dak::unknown_command(app, arguments)) {
+        return report_usage_error(*complaint, "dak");
+    }
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& help_or_version) {
+        std::ostringstream text;
+        app.exit(help_or_version, text, text);
+        print_text(stdout, text.str());
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        return report_usage_error(dak::describe_usage_error(app, error), dak::command_path(app));
+    }
+    return 0;
+}
+
+int run_and_report(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const dak::Error& error) {
+        return report_failure(error.what());
+    } catch (const std::bad_alloc&) {
+        return report_failure(
+            "out of host memory; 'dak info' shows how much there is and what limits it");
+    } catch (const std::exception& error) {
+        return report_failure(fmt::format("internal error: {}; please report it", error.what()));
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // End quietly when the reader of a pipe goes away, even where the parent ignores the signal:
+    // nobody would see the rest of the output.
+    std::signal(SIGPIPE, SIG_DFL);
+    const int status = run_and_report(argc, argv);
+    if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && status == 0) {
+        return report_failure(
+            fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+    }
+    return status;
+}
