@@ -33,9 +33,13 @@ struct Norm {
 };
 void norm(const Norm& norm, int64_t rows, int64_t width, const float* x, float* out);
 
+/// Normalises each of `num_heads` heads of each token in place. Token t starts at x + t * stride.
+void norm_heads(const Norm& norm, int64_t tokens, int64_t num_heads, int64_t head_dim,
+                int64_t stride, float* x);
+
 /// What follows a matrix product, in this order: bias, activation, gate, residual.
 struct Epilogue {
-    std::span<const float> bias;  ///< [weight rows] or empty
+    std::span<const float> bias{};  ///< [weight rows] or empty
     Activation activation = Activation::kNone;
     /// The weight holds gate and up interleaved by 64-row tiles; out = activation(gate) * up.
     bool gated = false;

@@ -97,6 +97,17 @@ void norm(const Norm& norm, int64_t rows, int64_t width, const float* x, float* 
     }
 }
 
+void norm_heads(const Norm& norm, int64_t tokens, int64_t num_heads, int64_t head_dim,
+                int64_t stride, float* x) {
+#pragma omp parallel for if (tokens > 1)
+    for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t head = 0; head < num_heads; ++head) {
+            float* row = x + t * stride + head * head_dim;
+            norm_row(norm, head_dim, row, row);
+        }
+    }
+}
+
 std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim, int64_t length) {
     const auto dims = static_cast<double>(head_dim);
     double theta = rope.theta;
