@@ -108,9 +108,9 @@ bool ModelConfig::has_step(LayerStep step) const {
 }
 
 ModelConfig parse_config(const Json& config_json, const Json& generation, std::string_view where) {
-    const JsonFields json(config_json, std::string(where));
+    const JsonFields json(config_json, fmt::format("{}/config.json", where));
     const std::string name = read_architecture_name(json);
-    const Architecture& architecture = find_architecture(name, where);
+    const Architecture& architecture = find_architecture(name, json.where());
     refuse_quantization(json);
 
     ModelConfig config;
@@ -123,11 +123,11 @@ ModelConfig parse_config(const Json& config_json, const Json& generation, std::s
     config.max_position = read_size(json, "max_position_embeddings", kMaxPosition);
     config.sliding_window.resize(static_cast<size_t>(config.num_layers));
     architecture.read_config(json, config);
-    validate(config, where);
+    validate(config, json.where());
 
     read_special_tokens(json, architecture, config);
     if (!generation.is_null()) {
-        override_special_tokens({generation, fmt::format("{} (generation settings)", where)},
+        override_special_tokens({generation, fmt::format("{}/generation_config.json", where)},
                                 config);
     }
     return config;
@@ -147,7 +147,7 @@ ModelConfig load_config(const std::filesystem::path& model_dir) {
     const Json json = read_json_file(config_path);
     const Json generation = path_exists(generation_path) ? read_json_file(generation_path) : Json();
 
-    ModelConfig config = parse_config(json, generation, config_path.string());
+    ModelConfig config = parse_config(json, generation, model_dir.string());
     if (!declared_dtype({json, config_path.string()})) {
         config.dtype = Checkpoint(model_dir).main_dtype();
     }

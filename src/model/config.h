@@ -77,7 +77,7 @@ struct ModelConfig {
 ModelConfig load_config(const std::filesystem::path& model_dir);
 
 /// The same from parsed JSON; `generation` may be null, an unnamed dtype is bf16. `where` names the
-/// source in errors.
+/// model or its folder in errors.
 ModelConfig parse_config(const Json& config, const Json& generation, std::string_view where);
 
 }  // namespace dak
