@@ -56,8 +56,8 @@ std::optional<Api> load() {
 
 namespace {
 
-/// NVML_NVLINK_MAX_LINKS.
-constexpr unsigned kMaxNvlinks = 18;
+/// NVML_NVLINK_MAX_LINKS of today's library; older ones refuse the numbers they do not know.
+constexpr unsigned kMaxNvlinks = 36;
 
 /// NVML_DEVICE_NAME_V2_BUFFER_SIZE, the largest text asked for.
 using TextBuffer = std::array<char, 96>;

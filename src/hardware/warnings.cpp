@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 #include "hardware/pseudo_file.h"
@@ -20,7 +21,32 @@ constexpr double kFarBelow = 0.5;
 
 using Warnings = std::vector<std::string>;
 
-std::string label(const GpuInfo& gpu) { return fmt::format("GPU {} ({})", gpu.index, gpu.name); }
+/// Findings about GPUs. Machines have many equal ones, so what holds for several is said once.
+class GpuFindings {
+  public:
+    void add(const GpuInfo& gpu, std::string text) {
+        const auto same =
+            std::find_if(findings_.begin(), findings_.end(),
+                         [&](const Finding& finding) { return finding.text == text; });
+        Finding& finding = same != findings_.end() ? *same : findings_.emplace_back();
+        finding.text = std::move(text);
+        finding.gpus.push_back(gpu.index);
+    }
+
+    void append_to(Warnings& out) const {
+        for (const Finding& finding : findings_) {
+            out.push_back(fmt::format("GPU{} {}: {}", finding.gpus.size() > 1 ? "s" : "",
+                                      format_cpu_list(finding.gpus), finding.text));
+        }
+    }
+
+  private:
+    struct Finding {
+        std::string text;
+        std::vector<int> gpus;
+    };
+    std::vector<Finding> findings_;
+};
 
 void check_driver(const SystemInfo& info, Warnings& out) {
     const DriverInfo& driver = info.driver;
@@ -54,26 +80,31 @@ void check_driver(const SystemInfo& info, Warnings& out) {
     }
 }
 
-void check_link(const GpuInfo& gpu, Warnings& out) {
+void check_link(const GpuInfo& gpu, GpuFindings& out) {
     if (gpu.c2c || !gpu.link || !gpu.max_link) return;
     if (gpu.link->lanes < gpu.max_link->lanes) {
-        out.push_back(fmt::format(
-            "{}: the PCIe link has {} of {} lanes, so the host tier is {:.1f}x slower than it "
-            "could be. Check that the card sits firmly in a full-width slot, the riser, and the "
-            "BIOS setting for lane bifurcation.",
-            label(gpu), gpu.link->lanes, gpu.max_link->lanes,
-            static_cast<double>(gpu.max_link->lanes) / gpu.link->lanes));
+        out.add(gpu,
+                fmt::format(
+                    "the PCIe link has {} of {} lanes, so the host tier is {:.1f}x slower than it "
+                    "could be. Check that the card sits firmly in a full-width slot, the riser, "
+                    "and the "
+                    "BIOS setting for lane bifurcation.",
+                    gpu.link->lanes, gpu.max_link->lanes,
+                    static_cast<double>(gpu.max_link->lanes) / gpu.link->lanes));
     }
     if (gpu.link->generation < gpu.max_link->generation) {
-        out.push_back(fmt::format(
-            "{}: the PCIe link runs at generation {} of {}. An idle GPU lowers its link to save "
-            "power, so look again while it works; if it stays low under load, check the slot, the "
-            "riser and the BIOS setting for the link speed.",
-            label(gpu), gpu.link->generation, gpu.max_link->generation));
+        out.add(
+            gpu,
+            fmt::format(
+                "the PCIe link runs at generation {} of {}. An idle GPU lowers its link to save "
+                "power, so look again while it works; if it stays low under load, check the slot, "
+                "the "
+                "riser and the BIOS setting for the link speed.",
+                gpu.link->generation, gpu.max_link->generation));
     }
 }
 
-void check_numa(const SystemInfo& info, const GpuInfo& gpu, Warnings& out) {
+void check_numa(const SystemInfo& info, const GpuInfo& gpu, GpuFindings& out) {
     for (const NumaNode& node : info.numa_nodes) {
         if (node.id != gpu.numa_node || node.cpus.empty()) continue;
         const bool near = std::any_of(node.cpus.begin(), node.cpus.end(), [&](int cpu) {
@@ -81,11 +112,13 @@ void check_numa(const SystemInfo& info, const GpuInfo& gpu, Warnings& out) {
             return std::binary_search(allowed.begin(), allowed.end(), cpu);
         });
         if (near) continue;
-        out.push_back(fmt::format(
-            "{} is attached to NUMA node {}, but this process may run only on CPUs {} of other "
-            "nodes, so host memory is read across sockets. Start it with: numactl --cpunodebind={} "
-            "--membind={} dak ...",
-            label(gpu), node.id, format_cpu_list(info.cpu.allowed_cpus), node.id, node.id));
+        out.add(gpu,
+                fmt::format(
+                    "attached to NUMA node {}, but this process may run only on CPUs {} of other "
+                    "nodes, so host memory is read across sockets. Start it with: numactl "
+                    "--cpunodebind={} "
+                    "--membind={} dak ...",
+                    node.id, format_cpu_list(info.cpu.allowed_cpus), node.id, node.id));
     }
 }
 
@@ -138,10 +171,12 @@ void check_host(const SystemInfo& info, Warnings& out) {
 std::vector<std::string> warnings(const SystemInfo& info) {
     Warnings out;
     check_driver(info, out);
+    GpuFindings findings;
     for (const GpuInfo& gpu : info.gpus) {
-        check_link(gpu, out);
-        check_numa(info, gpu, out);
+        check_link(gpu, findings);
+        check_numa(info, gpu, findings);
     }
+    findings.append_to(out);
     check_pinning(info, out);
     check_host(info, out);
     return out;

@@ -58,7 +58,7 @@ TEST(SystemReport, ShowsEverySection) {
              "  local           memory of GPU 0 (Test GPU): 79.0 GiB usable\n",
              "  remote host     pinned host memory over PCIe 5 x16: 32.0 GiB usable\n",
              "  remote peer:1   memory of GPU 1 (Test GPU) over NVLink: 79.0 GiB usable\n",
-             "Warnings\n  - GPU 0 (Test GPU): the PCIe link",
+             "Warnings\n  - GPUs 0-1: the PCIe link",
          }) {
         EXPECT_THAT(report, HasSubstr(text));
     }

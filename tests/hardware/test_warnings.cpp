@@ -11,6 +11,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 /// A machine with nothing to warn about: two NUMA nodes, the GPU on the second.
 SystemInfo sound_machine() {
@@ -36,10 +37,19 @@ TEST(Warnings, SlowLinkGeneration) {
     SystemInfo info = sound_machine();
     info.gpus[0].link = PcieLink{1, 16};
     EXPECT_THAT(warnings(info),
-                ElementsAre(AllOf(HasSubstr("GPU 0 (H200)"), HasSubstr("generation 1 of 5"),
-                                  HasSubstr("idle GPU"))));
+                ElementsAre(AllOf(StartsWith("GPU 0: the PCIe link"),
+                                  HasSubstr("generation 1 of 5"), HasSubstr("idle GPU"))));
     info.gpus[0].c2c = true;  // the host tier does not cross PCIe then
     EXPECT_THAT(warnings(info), IsEmpty());
+}
+
+TEST(Warnings, WhatHoldsForSeveralGpusIsSaidOnce) {
+    SystemInfo info = sound_machine();
+    info.gpus[0].link = PcieLink{1, 16};
+    for (const int index : {1, 2, 3}) info.gpus.emplace_back(info.gpus[0]).index = index;
+    info.gpus[2].link = PcieLink{2, 16};
+    EXPECT_THAT(warnings(info), ElementsAre(StartsWith("GPUs 0-1,3: the PCIe link runs at"),
+                                            StartsWith("GPU 2: the PCIe link runs at")));
 }
 
 TEST(Warnings, NarrowLink) {
