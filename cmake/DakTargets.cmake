@@ -16,6 +16,8 @@ if(DAK_CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${DAK_CCACHE})
 endif()
 
+option(DAK_WARNINGS_AS_ERRORS "Let no warning of the compiler pass" ON)
+
 add_library(dak_options INTERFACE)
 target_compile_options(dak_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Werror>
