@@ -20,7 +20,8 @@ option(DAK_WARNINGS_AS_ERRORS "Let no warning of the compiler pass" ON)
 
 add_library(dak_options INTERFACE)
 target_compile_options(dak_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Werror>
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow>
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${DAK_WARNINGS_AS_ERRORS}>>:-Werror>
     # GCC 12 sees overlapping copies in std::string operator+ (its bug 105651).
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
 if(DAK_SANITIZE)
