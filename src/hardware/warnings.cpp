@@ -24,7 +24,9 @@ using Warnings = std::vector<std::string>;
 /// Findings about GPUs. Machines have many equal ones, so what holds for several is said once.
 class GpuFindings {
   public:
-    void add(const GpuInfo& gpu, std::string text) {
+    template <typename... Args>
+    void add(const GpuInfo& gpu, fmt::format_string<Args...> format, Args&&... args) {
+        std::string text = fmt::format(format, std::forward<Args>(args)...);
         const auto same =
             std::find_if(findings_.begin(), findings_.end(),
                          [&](const Finding& finding) { return finding.text == text; });
@@ -60,10 +62,9 @@ void check_driver(const SystemInfo& info, Warnings& out) {
         const bool on_bus = !info.nvidia_pci_devices.empty();
         if (driver.kernel_module && (on_bus || !driver.library)) {
             out.push_back(
-                "The NVIDIA kernel driver runs, but this process sees no GPU. In a container, "
-                "start "
-                "it with GPU access (docker run --gpus all, with the NVIDIA Container Toolkit on "
-                "the host).");
+                "The NVIDIA kernel driver runs, but this process sees no GPU. In a container, give "
+                "it the GPUs (docker run --gpus all, with the NVIDIA Container Toolkit on the "
+                "host).");
         } else if (on_bus) {
             out.push_back(fmt::format(
                 "There is an NVIDIA GPU on the PCI bus ({}) but no working driver. Install driver "
@@ -83,24 +84,20 @@ void check_driver(const SystemInfo& info, Warnings& out) {
 void check_link(const GpuInfo& gpu, GpuFindings& out) {
     if (gpu.c2c || !gpu.link || !gpu.max_link) return;
     if (gpu.link->lanes < gpu.max_link->lanes) {
-        out.add(gpu,
-                fmt::format(
-                    "the PCIe link has {} of {} lanes, so the host tier is {:.1f}x slower than it "
-                    "could be. Check that the card sits firmly in a full-width slot, the riser, "
-                    "and the "
-                    "BIOS setting for lane bifurcation.",
-                    gpu.link->lanes, gpu.max_link->lanes,
-                    static_cast<double>(gpu.max_link->lanes) / gpu.link->lanes));
-    }
-    if (gpu.link->generation < gpu.max_link->generation) {
         out.add(
             gpu,
-            fmt::format(
+            "the PCIe link has {} of {} lanes, so the host tier is {:.1f}x slower than it could "
+            "be. Check that the card sits firmly in a full-width slot, the riser, and the BIOS "
+            "setting for lane bifurcation.",
+            gpu.link->lanes, gpu.max_link->lanes,
+            static_cast<double>(gpu.max_link->lanes) / gpu.link->lanes);
+    }
+    if (gpu.link->generation < gpu.max_link->generation) {
+        out.add(gpu,
                 "the PCIe link runs at generation {} of {}. An idle GPU lowers its link to save "
                 "power, so look again while it works; if it stays low under load, check the slot, "
-                "the "
-                "riser and the BIOS setting for the link speed.",
-                gpu.link->generation, gpu.max_link->generation));
+                "the riser and the BIOS setting for the link speed.",
+                gpu.link->generation, gpu.max_link->generation);
     }
 }
 
@@ -112,13 +109,12 @@ void check_numa(const SystemInfo& info, const GpuInfo& gpu, GpuFindings& out) {
             return std::binary_search(allowed.begin(), allowed.end(), cpu);
         });
         if (near) continue;
-        out.add(gpu,
-                fmt::format(
-                    "attached to NUMA node {}, but this process may run only on CPUs {} of other "
-                    "nodes, so host memory is read across sockets. Start it with: numactl "
-                    "--cpunodebind={} "
-                    "--membind={} dak ...",
-                    node.id, format_cpu_list(info.cpu.allowed_cpus), node.id, node.id));
+        out.add(
+            gpu,
+            "attached to NUMA node {}, but this process may run only on CPUs {} of other nodes, "
+            "so host memory is read across sockets. Start it with: numactl --cpunodebind={} "
+            "--membind={} dak ...",
+            node.id, format_cpu_list(info.cpu.allowed_cpus), node.id, node.id);
     }
 }
 
