@@ -120,18 +120,16 @@ void read_qwen_window(const JsonFields& json, ModelConfig& config) {
     for (size_t layer = 0; layer < types->size(); ++layer) {
         const Json& entry = (*types)[layer];
         const auto type = entry.is_string() ? entry.get<std::string>() : entry.dump();
-        if (type == "sliding_attention") {
-            require(window.has_value(),
-                    "{}: field 'layer_types' has sliding_attention, but 'use_sliding_window' and "
-                    "'sliding_window' give no window",
-                    json.where());
-            config.sliding_window[layer] = window;
-        } else if (type != "full_attention") {
-            fail(
+        require(type == "full_attention" || type == "sliding_attention",
                 "{}: layer type '{}' is not supported; supported are full_attention and "
                 "sliding_attention",
                 json.where(), type.substr(0, 40));
-        }
+        if (type == "full_attention") continue;
+        require(window.has_value(),
+                "{}: field 'layer_types' has sliding_attention, but 'use_sliding_window' and "
+                "'sliding_window' give no window",
+                json.where());
+        config.sliding_window[layer] = window;
     }
 }
 
@@ -165,8 +163,7 @@ void read_opt(const JsonFields& json, ModelConfig& config) {
     const bool affine = json.get_or<bool>("layer_norm_elementwise_affine", true);
     const bool bias = json.get_or<bool>("enable_bias", true);
     config.norm = NormKind::kLayer;
-    config.norm_eps =
-        1e-5;  // not in config.json: the default of the layer norm it was trained with
+    config.norm_eps = 1e-5;  // OPT's config.json does not name it
     config.norm_scale = config.norm_bias = affine;
     config.final_norm = pre_norm && !json.get_or<bool>("_remove_final_layer_norm", false);
     config.qkv_bias = config.output_bias = config.mlp_bias = bias;

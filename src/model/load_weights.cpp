@@ -1,8 +1,7 @@
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <utility>
 
-#include "base/json.h"
 #include "model/architecture.h"
 #include "model/checkpoint.h"
 #include "model/weight_builder.h"
@@ -74,8 +73,9 @@ struct Source {
         const std::span<const std::byte> converted(destination,
                                                    static_cast<size_t>(count * size_of(wanted)));
         require(all_finite(converted, wanted),
-                "{}: tensor '{}' has values beyond the range of {}; use bf16",
-                tensor->file->path().string(), tensor->name, name_of(wanted));
+                "{}: tensor '{}' has values beyond the range of {}; use {}",
+                tensor->file->path().string(), tensor->name, name_of(wanted),
+                name_of(wanted == DType::kF16 ? DType::kBF16 : DType::kF32));
     }
 };
 

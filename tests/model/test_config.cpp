@@ -54,8 +54,8 @@ ModelConfig parse(const Json& json, const Json& generation = Json()) {
 
 void expect_refused(const Json& json, const std::string& message) {
     EXPECT_THAT([&] { parse(json); },
-                ThrowsMessage<Error>(
-                    AllOf(HasSubstr("model/config.json"), HasSubstr(message), Not(HasSubstr("\n")))))
+                ThrowsMessage<Error>(AllOf(HasSubstr("model/config.json"), HasSubstr(message),
+                                           Not(HasSubstr("\n")))))
         << json;
 }
 
