@@ -19,6 +19,23 @@ TEST(Json, RefusesDeepNesting) {
                 ThrowsMessage<Error>(HasSubstr("x.json: not acceptable JSON: nested deeper")));
 }
 
+TEST(Json, FilterDropsWhatItRefuses) {
+    std::string seen;
+    const Json kept = parse_json(R"({"a": {"x": 1, "y": 2}, "b": [3, 4]})", "x.json",
+                                 [&](int depth, Json::parse_event_t event, Json& parsed) {
+                                     const bool inner = depth == 2;
+                                     if (inner && event == Json::parse_event_t::key) {
+                                         seen += parsed.get<std::string>();
+                                         return parsed != "x";
+                                     }
+                                     return !(event == Json::parse_event_t::value && parsed == 4);
+                                 });
+    EXPECT_EQ(kept, Json({{"a", {{"y", 2}}}, {"b", {3}}}));
+    EXPECT_EQ(seen, "xy");
+    EXPECT_THAT([] { parse_json("1", "x.json", [](auto...) -> bool { fail("no number"); }); },
+                ThrowsMessage<Error>(HasSubstr("x.json: not acceptable JSON: no number")));
+}
+
 TEST(Json, FieldsCheckTypes) {
     const Json object = {{"n", 3}, {"f", 1.5}, {"whole", 4.0}, {"s", "x"}, {"none", nullptr}};
     const JsonFields fields(object, "config.json");

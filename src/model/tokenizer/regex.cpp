@@ -9,9 +9,14 @@ namespace dak {
 
 namespace {
 
-// ICU counts one unit per 10,000 saved states: this allows some 10 million for one match, as
-// Oniguruma does, which real patterns stay far below.
-constexpr int32_t kTimeLimit = 1000;
+// How many states a search may save, in ICU's ticks of 10,000: some 10 million, as Oniguruma allows
+// for a match, and 1,000 a byte. Real patterns need one or two a byte.
+constexpr int64_t kTicks = 1000;
+constexpr int64_t kBytesPerTick = 10;
+
+UBool spend_tick(const void* ticks_left, int32_t) {
+    return --*static_cast<int64_t*>(const_cast<void*>(ticks_left)) > 0;
+}
 
 void to_utf16(std::string_view text, std::u16string& utf16) {
     utf16.clear();
@@ -82,7 +87,6 @@ Pattern::Searcher::Searcher(const Pattern& pattern) : pattern_(&pattern) {
     if (!pattern.regex_) return;
     UErrorCode status = U_ZERO_ERROR;
     regex_.reset(uregex_clone(pattern.regex_.get(), &status));
-    if (U_SUCCESS(status)) uregex_setTimeLimit(regex_.get(), kTimeLimit, &status);
     require(U_SUCCESS(status), "cannot prepare the regular expression '{}' ({})", pattern.source_,
             u_errorName(status));
 }
@@ -110,6 +114,8 @@ void Pattern::Searcher::find_regex(std::string_view text) {
     to_utf16(text, utf16_);
     UErrorCode status = U_ZERO_ERROR;
     uregex_setText(regex_.get(), utf16_.data(), static_cast<int32_t>(utf16_.size()), &status);
+    int64_t ticks_left = kTicks + static_cast<int64_t>(text.size()) / kBytesPerTick;
+    uregex_setMatchCallback(regex_.get(), spend_tick, &ticks_left, &status);
     OffsetCursor cursor(utf16_);
     size_t previous_end = std::numeric_limits<size_t>::max();
     while (uregex_findNext(regex_.get(), &status)) {

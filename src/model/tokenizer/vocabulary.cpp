@@ -14,7 +14,7 @@ constexpr size_t kFirstSlots = 1024;
 
 // Tables are indexed by id: a corrupt file must not make them huge. The largest vocabularies known
 // have some 260,000 tokens.
-constexpr int64_t kMaxId = (1 << 24) - 1;
+constexpr int64_t kMaxId = (1 << 22) - 1;
 
 }  // namespace
 
