@@ -44,6 +44,7 @@ void describe(CLI::App& app) {
     app.footer(
         "'dak COMMAND --help' shows the options of a command with examples.\n"
         "Exit status: 0 success, 1 failure, 2 wrong usage.");
+    dak::add_run(app);
     dak::add_info(app);
 }
 

@@ -86,30 +86,30 @@ Engine::Engine(ModelConfig config, ModelWeights weights, const Tokenizer* tokeni
 
 Engine::~Engine() = default;
 
-void Engine::validate(const Request& request) const {
+void Engine::validate(const Request& request, const ModelConfig& config) {
     request.sampling.validate();
     require(!request.prompt.empty(), "the prompt is empty: give it at least one token");
     for (const int32_t token : request.prompt) {
-        require(token >= 0 && token < config_.vocab_size,
+        require(token >= 0 && token < config.vocab_size,
                 "prompt token {} is outside the model's vocabulary of {}: the tokenizer belongs to "
                 "another model",
-                token, config_.vocab_size);
+                token, config.vocab_size);
     }
     const auto prompt_size = static_cast<int64_t>(request.prompt.size());
-    require(prompt_size < config_.max_position,
+    require(prompt_size < config.max_position,
             "the prompt has {} tokens, but the model's context holds {} and must leave room for "
             "one more; shorten the prompt",
-            prompt_size, config_.max_position);
+            prompt_size, config.max_position);
     require(request.max_new_tokens > 0, "the number of new tokens must be positive, got {}",
             request.max_new_tokens);
     for (const std::string& stop : request.stop) {
         require(!stop.empty(), "a stop string is empty");
-        require(tokenizer_ != nullptr, "stop strings need a tokenizer");
     }
 }
 
 RequestId Engine::add(Request request) {
-    validate(request);
+    validate(request, config_);
+    require(tokenizer_ || request.stop.empty(), "stop strings need a tokenizer");
     const auto prompt_size = static_cast<int64_t>(request.prompt.size());
     // Compared without adding first: max_new_tokens may be as large as its type.
     const int64_t max_tokens =

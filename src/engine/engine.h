@@ -46,14 +46,17 @@ struct EngineStatistics {
 /// thread-safe.
 class Engine {
   public:
+    /// Throws Error when the model can never run the request: an empty prompt, a token outside the
+    /// vocabulary, a prompt that fills the context, a bad sampling value.
+    static void validate(const Request& request, const ModelConfig& config);
+
     /// `tokenizer` may be null: then completions have no text and stop strings are refused. It must
     /// outlive the engine.
     Engine(ModelConfig config, ModelWeights weights, const Tokenizer* tokenizer,
            const EngineOptions& options);
     ~Engine();
 
-    /// Queues a request. Throws Error when it can never run: an empty prompt, a token outside the
-    /// vocabulary, a prompt that fills the model's context or the KV pool, a bad sampling value.
+    /// Queues a request. Throws Error when it is not valid, or needs more than the whole KV pool.
     RequestId add(Request request);
 
     /// One forward pass over the running requests; returns those that finished. Exceptions of a
@@ -75,7 +78,6 @@ class Engine {
     struct Sequence;
     using SequencePtr = std::unique_ptr<Sequence>;
 
-    void validate(const Request& request) const;
     void admit();
     std::vector<Sequence*> choose_work();
     void account(const std::vector<Sequence*>& work, double seconds);

@@ -1,0 +1,364 @@
+#include <fmt/format.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/batch_file.h"
+#include "cli/commands.h"
+#include "cli/prompt_builder.h"
+#include "cli/run_report.h"
+#include "engine/engine.h"
+#include "hardware/system.h"
+
+namespace dak {
+
+namespace {
+
+/// Tokens of conversation that an interactive chat makes room for, where the model allows them.
+constexpr int64_t kChatContext = 4096;
+
+struct RunOptions {
+    std::string model;
+    std::optional<std::string> prompt;
+    std::string prompt_file;
+    std::string batch_file;
+    std::string output_file;
+    PromptOptions prompts;
+    Request defaults;
+    EngineOptions engine;
+    std::string dtype = "auto";
+    std::string kv_dtype = "auto";
+    double offload_ratio = 0;
+    bool quiet = false;
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+/// The first Ctrl-C ends the generation with what there is, the second the program.
+void handle_interrupts() {
+    std::signal(SIGINT, [](int) {
+        interrupted = 1;
+        std::signal(SIGINT, SIG_DFL);
+    });
+}
+
+std::optional<DType> parse_dtype(const std::string& name) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+        if (name == name_of(dtype)) return dtype;
+    }
+    return {};  // "auto"; the command line allows nothing else
+}
+
+int64_t pages_of(const Request& request, const ModelConfig& config) {
+    const auto prompt = static_cast<int64_t>(request.prompt.size());
+    const int64_t room = std::max<int64_t>(config.max_position - prompt, 0);
+    return KvCache::pages_for(prompt + std::min(request.max_new_tokens, room));
+}
+
+/// A pool in which the largest `max_batch` of the requests fit at once.
+int64_t pages_for_all(const std::vector<BatchItem>& items, const ModelConfig& config,
+                      int64_t max_batch) {
+    std::vector<int64_t> pages;
+    for (const BatchItem& item : items) pages.push_back(pages_of(item.request, config));
+    std::sort(pages.rbegin(), pages.rend());
+    pages.resize(std::min(pages.size(), static_cast<size_t>(max_batch)));
+    return std::accumulate(pages.begin(), pages.end(), int64_t{0});
+}
+
+std::string first_prompt(const RunOptions& options) {
+    if (options.prompt) return *options.prompt;
+    if (!options.prompt_file.empty()) return read_text_file(options.prompt_file);
+    return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+class Run {
+  public:
+    explicit Run(RunOptions options)
+        : options_(std::move(options)),
+          config_(configure()),
+          prompts_(options_.model, config_, options_.prompts) {
+        ::malloc_trim(0);  // what parsing the tokenizer left behind
+    }
+
+    void operator()() {
+        handle_interrupts();
+        if (!options_.batch_file.empty()) {
+            run_batch();
+        } else if (options_.prompt || !options_.prompt_file.empty() || !isatty(STDIN_FILENO)) {
+            run_prompt();
+        } else {
+            run_chat();
+        }
+    }
+
+  private:
+    ModelConfig configure() const {
+        ModelConfig config = load_config(options_.model);
+        config.dtype = parse_dtype(options_.dtype).value_or(config.dtype);
+        return config;
+    }
+
+    std::string model_name() const {
+        const std::filesystem::path path = std::filesystem::weakly_canonical(options_.model);
+        return path.filename().string();
+    }
+
+    std::unique_ptr<Engine> start_engine(int64_t kv_pages) {
+        const SystemInfo system = gather_system();
+        EngineOptions engine = options_.engine;
+        engine.kv_pages = kv_pages;
+        engine.kv_offload_ratio = options_.offload_ratio;
+        engine.kv_dtype = parse_dtype(options_.kv_dtype);
+        if (engine.num_threads == 0) engine.num_threads = usable_threads(system);
+
+        const std::vector<WeightSpec> specs = weight_specs(config_);
+        require_memory(specs, engine, usable_host_bytes(system));
+        ModelWeights weights =
+            load_weights(options_.model, config_, uniform_placement(specs, options_.offload_ratio),
+                         {.num_threads = engine.num_threads, .progress = !options_.quiet});
+        auto result =
+            std::make_unique<Engine>(config_, std::move(weights), &prompts_.tokenizer(), engine);
+        note(format_placement(model_name(), *result));
+        return result;
+    }
+
+    void require_memory(const std::vector<WeightSpec>& specs, const EngineOptions& engine,
+                        int64_t usable_bytes) const {
+        int64_t weight_bytes = 0;
+        for (const WeightSpec& spec : specs) weight_bytes += spec.shape.bytes();
+        const KvPageLayout layout{config_.num_kv_heads, config_.head_dim,
+                                  engine.kv_dtype.value_or(config_.dtype)};
+        const int64_t kv_bytes = engine.kv_pages * config_.num_layers * layout.page_bytes();
+        require(weight_bytes + kv_bytes <= usable_bytes,
+                "{} needs {} of host memory ({} of weights, {} of KV cache), but {} can be had; "
+                "ask for fewer or shorter sequences, or use a smaller model ('dak info' shows "
+                "what limits memory)",
+                model_name(), format_bytes(weight_bytes + kv_bytes), format_bytes(weight_bytes),
+                format_bytes(kv_bytes), format_bytes(usable_bytes));
+    }
+
+    void note(std::string_view text) const {
+        if (!options_.quiet) fmt::print(stderr, "{}", text);
+    }
+
+    void note_statistics(const Engine& engine) const {
+        note(fmt::format("{}\n", format_statistics(engine.statistics())));
+    }
+
+    /// Runs one request to its end, printing the text as it comes.
+    Completion stream(Engine& engine, Request request) const {
+        request.on_update = [](const Update& update) {
+            fmt::print("{}", update.text);
+            std::fflush(stdout);
+        };
+        const RequestId id = engine.add(std::move(request));
+        std::vector<Completion> completions;
+        while (completions.empty()) {
+            if (interrupted) engine.cancel(id);
+            completions = engine.step();
+        }
+        fmt::print("\n");
+        require(completions[0].error.empty(), "{}", completions[0].error);
+        return std::move(completions[0]);
+    }
+
+    void run_prompt() {
+        Request request = options_.defaults;
+        request.prompt = prompts_.from_text(first_prompt(options_), request.max_new_tokens);
+        Engine::validate(request, config_);
+        const auto engine = start_engine(pages_of(request, config_));
+        stream(*engine, std::move(request));
+        note_statistics(*engine);
+    }
+
+    void run_chat() {
+        require(prompts_.chat(),
+                "give a prompt with --prompt, --prompt-file or on standard input (a conversation "
+                "needs a model with a chat template)");
+        const int64_t context = std::min(config_.max_position, kChatContext);
+        const auto engine = start_engine(KvCache::pages_for(context));
+        note("Type a message; an empty line or Ctrl-D ends the conversation.\n");
+        std::vector<ChatMessage> conversation;
+        std::string line;
+        while (fmt::print(stderr, "> "), std::getline(std::cin, line) && !line.empty()) {
+            conversation.push_back({"user", line});
+            Request request = options_.defaults;
+            request.prompt = prompts_.from_messages(conversation, request.max_new_tokens);
+            const auto used = static_cast<int64_t>(request.prompt.size());
+            if (used >= context) {
+                note("The conversation has filled its context.\n");
+                break;
+            }
+            request.max_new_tokens = std::min(request.max_new_tokens, context - used);
+            conversation.push_back({"assistant", stream(*engine, std::move(request)).text});
+            if (interrupted) break;
+        }
+        note_statistics(*engine);
+    }
+
+    void run_batch() {
+        std::vector<BatchItem> items =
+            read_batch_file(options_.batch_file, options_.defaults, prompts_, config_);
+        std::ofstream file;
+        if (!options_.output_file.empty()) {
+            file.open(options_.output_file);
+            require(file.good(), "cannot write to {}", options_.output_file);
+        }
+        std::ostream& out = options_.output_file.empty() ? std::cout : file;
+        const auto engine = start_engine(pages_for_all(items, config_, options_.engine.max_batch));
+
+        std::vector<RequestId> ids;
+        for (BatchItem& item : items) ids.push_back(engine->add(std::move(item.request)));
+        std::map<RequestId, Completion> finished;
+        size_t written = 0;
+        while (written < ids.size()) {
+            if (interrupted) {
+                for (const RequestId id : ids) engine->cancel(id);
+            }
+            for (Completion& completion : engine->step()) {
+                finished.emplace(completion.id, std::move(completion));
+            }
+            // Lines come in the order of the prompts.
+            for (; written < ids.size() && finished.contains(ids[written]); ++written) {
+                const Completion& completion = finished.at(ids[written]);
+                out << to_json(items[written].id, completion)
+                           .dump(-1, ' ', false, Json::error_handler_t::replace)
+                    << std::endl;
+                finished.erase(ids[written]);
+            }
+            require(out.good(), "cannot write the results{}",
+                    options_.output_file.empty() ? "" : " to " + options_.output_file);
+        }
+        note_statistics(*engine);
+    }
+
+    RunOptions options_;
+    ModelConfig config_;
+    PromptBuilder prompts_;
+};
+
+void add_prompt_options(CLI::App& command, RunOptions& options) {
+    auto* prompt =
+        command.add_option("-p,--prompt", options.prompt, "The prompt")->type_name("TEXT");
+    auto* prompt_file =
+        command.add_option("--prompt-file", options.prompt_file, "Read the prompt from a file")
+            ->type_name("FILE");
+    auto* batch_file =
+        command
+            .add_option("--batch-file", options.batch_file,
+                        "Answer many prompts: JSON lines with \"prompt\" or \"messages\", and "
+                        "optionally \"id\" and the options below by their long names with "
+                        "underscores")
+            ->type_name("FILE");
+    prompt->excludes(prompt_file)->excludes(batch_file);
+    prompt_file->excludes(batch_file);
+    command
+        .add_option("-o,--output", options.output_file,
+                    "Write the answers of --batch-file here [default: standard output]")
+        ->type_name("FILE")
+        ->needs(batch_file);
+    command.add_option("--system", options.prompts.system, "System message of the conversation")
+        ->type_name("TEXT");
+    command.add_flag("--raw", options.prompts.raw,
+                     "Continue the prompt's text as it is, without the model's chat template");
+    command.add_flag("--truncate-prompt", options.prompts.truncate,
+                     "Cut the beginning of a prompt longer than the model's context");
+}
+
+void add_generation_options(CLI::App& command, Request& request) {
+    const std::string group = "Generation";
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        command.add_option(name, value, help)->type_name(type)->group(group)->capture_default_str();
+    };
+    ops::Sampling& sampling = request.sampling;
+    add("-n,--max-new-tokens", request.max_new_tokens, "Most tokens to generate", "N");
+    add("-t,--temperature", sampling.temperature, "0 is greedy, 1 the model's own distribution",
+        "X");
+    add("--top-k", sampling.top_k, "Draw from the K likeliest tokens; 0: all", "K");
+    add("--top-p", sampling.top_p, "Draw from the likeliest tokens that make up P; 1: all", "P");
+    add("--min-p", sampling.min_p,
+        "Draw from tokens at least P times as likely as the likeliest; 0: all", "P");
+    add("--repetition-penalty", sampling.repetition_penalty,
+        "Divides the logits of tokens seen before; 1: off", "X");
+    add("--presence-penalty", sampling.presence_penalty,
+        "Taken from the logits of tokens generated before; 0: off", "X");
+    add("--frequency-penalty", sampling.frequency_penalty,
+        "Taken once for each time a token was generated; 0: off", "X");
+    add("--seed", sampling.seed, "The same seed draws the same tokens", "N");
+    command.add_option("--stop", request.stop, "End before this text; may be given several times")
+        ->type_name("TEXT")
+        ->group(group)
+        ->take_all();
+    command.add_flag("--ignore-eos", request.ignore_eos, "Go on after an end-of-sequence token")
+        ->group(group);
+}
+
+void add_engine_options(CLI::App& command, RunOptions& options) {
+    const std::string group = "Placement and speed";
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help)
+            ->type_name(type)
+            ->group(group)
+            ->capture_default_str();
+    };
+    add("--offload-ratio", options.offload_ratio,
+        "Share of the weights and KV pages that live in the remote tier", "0..1")
+        ->check(CLI::Range(0.0, 1.0));
+    add("--dtype", options.dtype, "Type of the weights; auto: the checkpoint's", "TYPE")
+        ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
+    add("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: that of the weights", "TYPE")
+        ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
+    add("--batch-size", options.engine.max_batch, "Sequences of --batch-file that run at once", "N")
+        ->check(CLI::PositiveNumber);
+    add("--prefill-chunk", options.engine.prefill_chunk, "Prompt tokens read in one step", "N")
+        ->check(CLI::PositiveNumber);
+    command
+        .add_option("--threads", options.engine.num_threads,
+                    "CPU threads [default: one per core that this process may use]")
+        ->type_name("N")
+        ->group(group)
+        ->check(CLI::PositiveNumber);
+    command.add_flag("-q,--quiet", options.quiet, "Print nothing but the answer (and errors)")
+        ->group(group);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("run", "Generate text with a model");
+    const auto options = std::make_shared<RunOptions>();
+    command
+        ->add_option("MODEL", options->model,
+                     "A Hugging Face model folder: config.json, tokenizer.json, *.safetensors")
+        ->required();
+    add_prompt_options(*command, *options);
+    add_generation_options(*command, options->defaults);
+    add_engine_options(*command, *options);
+    command->footer(
+        "The answer goes to standard output, everything else to standard error. Without a prompt\n"
+        "on the command line it is read from standard input; on a terminal, a conversation "
+        "starts.\n"
+        "\n"
+        "Examples:\n"
+        "  dak run models/SmolLM2-135M-Instruct --prompt \"What is a lighthouse?\"\n"
+        "  dak run MODEL -p \"Once upon a time\" --raw -t 0.8 --top-p 0.95 --seed 7\n"
+        "  dak run MODEL --batch-file prompts.jsonl -o answers.jsonl --batch-size 16\n"
+        "  dak run MODEL --offload-ratio 0.3 -p \"Hello\"     # 30% in the remote tier");
+    command->callback([options] {
+        Run run(*options);
+        run();
+    });
+}
+
+}  // namespace dak

@@ -1,0 +1,250 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "run_cli.h"
+
+namespace dak {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using ::testing::StartsWith;
+
+namespace fs = std::filesystem;
+
+/// A copy of a tiny model, to be damaged, with a tokenizer of printable ASCII characters.
+class CliRun : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "dak-run-XXXXXX").string();
+        ASSERT_NE(::mkdtemp(name.data()), nullptr);
+        model_ = name;
+        copy("qwen3");
+        Json vocab = Json::object();
+        for (int id = 0; id < 94; ++id) vocab[std::string(1, static_cast<char>('!' + id))] = id;
+        write("tokenizer.json",
+              Json{{"version", "1.0"},
+                   {"added_tokens", Json::array()},
+                   {"normalizer", nullptr},
+                   {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+                   {"post_processor", nullptr},
+                   {"decoder", {{"type", "ByteLevel"}}},
+                   {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}}
+                  .dump());
+    }
+
+    void TearDown() override { fs::remove_all(model_); }
+
+    void copy(const std::string& golden) {
+        for (const auto& entry : fs::directory_iterator(DAK_TEST_DATA "/golden/" + golden)) {
+            const fs::path name = entry.path().filename();
+            if (!name.string().starts_with("expected")) fs::copy(entry.path(), model_ / name);
+        }
+    }
+
+    fs::path write(const std::string& name, const std::string& text) const {
+        std::ofstream(model_ / name) << text;
+        return model_ / name;
+    }
+
+    void edit_config(const std::string& field, const Json& value) const {
+        Json config = read_json_file(model_ / "config.json");
+        config[field] = value;
+        write("config.json", config.dump());
+    }
+
+    CliResult run(std::vector<std::string> arguments, std::string_view input = {}) const {
+        arguments.insert(arguments.begin(), {"run", model_.string()});
+        return run_cli(arguments, input);
+    }
+
+    /// One clear line, nothing on standard output, status 1.
+    static void expect_error(const CliResult& result, const std::string& part) {
+        EXPECT_EQ(result.status, 1);
+        EXPECT_THAT(result.out, IsEmpty());
+        EXPECT_THAT(result.err, AllOf(StartsWith("dak: error: "), HasSubstr(part)));
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    }
+
+    fs::path model_;
+};
+
+TEST_F(CliRun, StreamsTheAnswerAndReports) {
+    const CliResult result = run({"--prompt", "hello", "-n", "12"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out.back(), '\n');
+    EXPECT_THAT(result.err, AllOf(HasSubstr("Qwen3ForCausalLM, bf16"), HasSubstr("KV cache"),
+                                  HasSubstr("prefill 5 tokens"), HasSubstr("decode 11 tokens"),
+                                  HasSubstr("EB "), HasSubstr("peak memory ")));
+}
+
+TEST_F(CliRun, SameAnswerAtEveryRatioFromEverySource) {
+    const std::string expected = run({"-p", "hello", "-n", "40", "-q"}).out;
+    EXPECT_GT(expected.size(), 10u);
+    for (const char* ratio : {"0.1", "0.3", "0.777", "1"}) {
+        const CliResult result = run({"-p", "hello", "-n", "40", "--offload-ratio", ratio});
+        EXPECT_EQ(result.out, expected) << ratio;
+        EXPECT_THAT(result.err, HasSubstr("Both tiers are host memory"));
+    }
+    const fs::path file = write("prompt.txt", "hello");
+    EXPECT_EQ(run({"--prompt-file", file.string(), "-n", "40", "-q"}).out, expected);
+    const CliResult piped = run({"-n", "40", "-q"}, "hello");
+    EXPECT_EQ(piped.out, expected);
+    EXPECT_THAT(piped.err, IsEmpty());
+}
+
+TEST_F(CliRun, SeedRepeatsADraw) {
+    const auto draw = [&](const char* seed) {
+        return run({"-p", "hi", "-n", "20", "-t", "1.5", "--top-p", "0.9", "--seed", seed, "-q"})
+            .out;
+    };
+    EXPECT_EQ(draw("1"), draw("1"));
+    EXPECT_NE(draw("1"), draw("2"));
+}
+
+TEST_F(CliRun, ChatTemplateUnlessRaw) {
+    write(
+        "tokenizer_config.json",
+        R"({"chat_template": "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% endfor %}"})");
+    EXPECT_THAT(run({"-p", "hello", "-n", "2"}).err, HasSubstr("prefill 8 tokens"));
+    EXPECT_THAT(run({"-p", "hello", "-n", "2", "--raw"}).err, HasSubstr("prefill 5 tokens"));
+    EXPECT_THAT(run({"-p", "hello", "-n", "2", "--system", "x"}).err,
+                HasSubstr("prefill 12 tokens"));
+    write("tokenizer_config.json", R"({"chat_template": "{{ raise_exception('no users') }}"})");
+    expect_error(run({"-p", "hello"}), "no users");
+}
+
+std::vector<Json> parse_lines(const std::string& text) {
+    std::vector<Json> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(parse_json(line, "line"));
+    return lines;
+}
+
+TEST_F(CliRun, BatchFileAnswersInOrder) {
+    std::string prompts;
+    for (int i = 0; i < 7; ++i) {
+        prompts += Json{{"prompt", std::string(static_cast<size_t>(1 + 9 * i % 7), 'a')},
+                        {"max_new_tokens", 3 + 5 * i % 11}}
+                       .dump() +
+                   "\n\n";
+    }
+    prompts += R"({"id": "last", "prompt": "hello", "stop": ["never"], "temperature": 0.5})";
+    const fs::path file = write("prompts.jsonl", prompts);
+    const fs::path answers = model_ / "answers.jsonl";
+    const CliResult result = run({"--batch-file", file.string(), "-o", answers.string(), "-n", "9",
+                                  "--batch-size", "3", "--offload-ratio", "0.4"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, IsEmpty());
+    const auto lines = parse_lines(read_text_file(answers));
+    ASSERT_EQ(lines.size(), 8u);
+    for (int i = 0; i < 7; ++i) {
+        const Json& line = lines[static_cast<size_t>(i)];
+        EXPECT_EQ(line["id"], 1 + 2 * i);
+        EXPECT_EQ(line["finish"], "length");
+        EXPECT_EQ(line["prompt_tokens"], 1 + 9 * i % 7);
+        EXPECT_EQ(line["tokens"].size(), static_cast<size_t>(3 + 5 * i % 11));
+    }
+    EXPECT_EQ(lines[7]["id"], "last");
+    EXPECT_EQ(lines[7]["tokens"].size(), 9u);
+    // Without -o the lines go to standard output.
+    EXPECT_EQ(parse_lines(run({"--batch-file", file.string(), "-n", "9"}).out).size(), 8u);
+}
+
+TEST_F(CliRun, RefusesBadBatchFiles) {
+    const auto refused = [&](const std::string& lines, const std::string& part) {
+        const fs::path file = write("prompts.jsonl", lines);
+        expect_error(run({"--batch-file", file.string()}), part);
+    };
+    refused("", "no prompts");
+    refused("{\"prompt\": \"a\"}\n{\"prompt\": ", "prompts.jsonl line 2: not valid JSON");
+    refused(R"({"prompt": "a", "max_tokens": 5})", "line 1: unknown field 'max_tokens'");
+    refused(R"({"text": "a"})", "unknown field 'text'");
+    refused(R"({"id": 1})", "line 1: give either 'prompt' or 'messages'");
+    refused(R"({"prompt": "a", "temperature": -1})", "line 1: temperature must be");
+    refused(R"({"prompt": 5})", "'prompt' must be a string");
+    refused(R"({"messages": [{"role": "user", "content": "x"}]})",
+            "need a model with a chat template");
+    refused(R"({"prompt": ")" + std::string(400, 'a') + R"("})", "line 1: the prompt has 400");
+    expect_error(run({"--batch-file", (model_ / "absent").string()}), "No such file");
+}
+
+TEST_F(CliRun, PromptLongerThanTheContext) {
+    const std::string prompt(300, 'a');
+    expect_error(run({"-p", prompt}),
+                 "the prompt has 300 tokens, but the model's context holds 256");
+    const CliResult cut = run({"-p", prompt, "--truncate-prompt", "-n", "10", "--ignore-eos"});
+    EXPECT_EQ(cut.status, 0);
+    EXPECT_THAT(cut.err, AllOf(HasSubstr("prefill 246 tokens"), HasSubstr("decode 9 tokens")));
+}
+
+TEST_F(CliRun, RefusesBadModels) {
+    const auto broken = [&](const std::string& part) {
+        SCOPED_TRACE(part);
+        expect_error(run({"-p", "hi", "-q"}), part);
+    };
+    expect_error(run_cli({"run", "/nowhere", "-p", "hi"}), "/nowhere");
+    expect_error(run({"-p", ""}), "the prompt is empty");
+
+    const std::string config = read_text_file(model_ / "config.json");
+    edit_config("architectures", {"MambaForCausalLM"});
+    broken("MambaForCausalLM");
+    write("config.json", config);
+    edit_config("rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 2}});
+    broken("yarn");
+    write("config.json", config);
+    edit_config("hidden_size", 128);
+    broken("config.json");
+    write("config.json", config);
+    edit_config("vocab_size", 50);
+    broken("belong to different models");
+    write("config.json", "{");
+    broken("config.json: not valid JSON");
+    write("config.json", config);
+
+    const auto size = fs::file_size(model_ / "model.safetensors");
+    fs::resize_file(model_ / "model.safetensors", size - 100);
+    broken("truncated");
+    fs::remove(model_ / "model.safetensors");
+    broken("model.safetensors");
+    write("model.safetensors.index.json",
+          R"({"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}})");
+    broken("model-00001-of-00002.safetensors");
+    fs::remove(model_ / "tokenizer.json");
+    broken("tokenizer.json");
+}
+
+TEST_F(CliRun, UsageErrors) {
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{"--offload-ratio", "1.5"},
+                                               {"-p", "a", "--prompt-file", "b"},
+                                               {"-o", "x"},
+                                               {"--dtype", "int8"},
+                                               {"--batch-size", "0"},
+                                               {"-n", "many"}}) {
+        const CliResult result = run(arguments);
+        EXPECT_EQ(result.status, 2) << result.err;
+        EXPECT_THAT(result.err, HasSubstr("Try 'dak run --help'"));
+    }
+    expect_error(run({"-p", "hi", "-n", "0"}), "new tokens must be positive");
+    expect_error(run({"-p", "hi", "--top-p", "2"}), "top-p must be");
+}
+
+TEST_F(CliRun, HelpNamesEveryPart) {
+    const CliResult result = run_cli({"run", "--help"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.out, AllOf(HasSubstr("MODEL"), HasSubstr("Generation"),
+                                  HasSubstr("Placement and speed"), HasSubstr("Examples:")));
+}
+
+}  // namespace
+}  // namespace dak
