@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 build_packages=(
     g++ cmake ninja-build ccache
-    libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libicu-dev
+    libdnnl-dev nlohmann-json3-dev libcli11-dev libfmt-dev libicu-dev
     libgtest-dev libgmock-dev
     python3 python3-venv
 )
