@@ -8,6 +8,7 @@ if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know nvcc 13's
     set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -gencode=arch=compute_90a,code=sm_90a -lineinfo")
     set(DAK_CUDA ON)
     message(STATUS "DAK: CUDA ${CMAKE_CUDA_COMPILER_VERSION} found, building the CUDA parts")

@@ -13,7 +13,7 @@ namespace dak {
 
 Arena Arena::host(std::string name, int64_t capacity_bytes) {
     require(capacity_bytes >= 0, "{}: negative size", name);
-    if (capacity_bytes == 0) return {std::move(name), nullptr, 0};
+    if (capacity_bytes == 0) return {std::move(name), nullptr, 0, nullptr};
     void* base = ::mmap(nullptr, static_cast<size_t>(capacity_bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
@@ -22,28 +22,31 @@ Arena Arena::host(std::string name, int64_t capacity_bytes) {
     }
     // Advice only: without huge pages the arena works, a little slower.
     ::madvise(base, static_cast<size_t>(capacity_bytes), MADV_HUGEPAGE);
-    return {std::move(name), static_cast<std::byte*>(base), capacity_bytes};
+    return {std::move(name), static_cast<std::byte*>(base), capacity_bytes,
+            [](std::byte* memory, int64_t bytes) { ::munmap(memory, static_cast<size_t>(bytes)); }};
 }
 
-Arena::Arena(std::string name, std::byte* base, int64_t capacity)
-    : name_(std::move(name)), base_(base), capacity_(capacity) {}
+Arena::Arena(std::string name, std::byte* base, int64_t capacity, Release release)
+    : name_(std::move(name)), base_(base), capacity_(capacity), release_(release) {}
 
 Arena::Arena(Arena&& other) noexcept
     : name_(std::move(other.name_)),
       base_(std::exchange(other.base_, nullptr)),
       capacity_(other.capacity_),
+      release_(other.release_),
       used_(other.used_) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
     std::swap(name_, other.name_);
     std::swap(base_, other.base_);
     std::swap(capacity_, other.capacity_);
+    std::swap(release_, other.release_);
     std::swap(used_, other.used_);
     return *this;
 }
 
 Arena::~Arena() {
-    if (base_) ::munmap(base_, static_cast<size_t>(capacity_));
+    if (base_) release_(base_, capacity_);
 }
 
 std::byte* Arena::allocate(int64_t bytes) {

@@ -18,6 +18,16 @@ class Arena {
     /// the memory was for. Throws Error with the size asked for when it cannot be had.
     static Arena host(std::string name, int64_t capacity_bytes);
 
+    /// Memory of the current GPU. Throws Error with what was asked for and what is free. Only in
+    /// builds with CUDA (dak_memory_cuda), as the next.
+    static Arena device(std::string name, int64_t capacity_bytes);
+
+    /// Host memory that the GPU reads in place: in huge pages where the system allows them, touched
+    /// by several threads, then registered with the driver. The calling thread should run on the
+    /// GPU's NUMA node. Throws Error with what was asked for, the limits that the system
+    /// sets, and what to do when it cannot be had or pinned.
+    static Arena pinned_host(std::string name, int64_t capacity_bytes);
+
     Arena(Arena&& other) noexcept;
     Arena& operator=(Arena&& other) noexcept;
     ~Arena();
@@ -31,11 +41,15 @@ class Arena {
     int64_t used_bytes() const { return used_; }
 
   private:
-    Arena(std::string name, std::byte* base, int64_t capacity);
+    /// Returns the memory to where it came from.
+    using Release = void (*)(std::byte* base, int64_t capacity_bytes);
+
+    Arena(std::string name, std::byte* base, int64_t capacity, Release release);
 
     std::string name_;
     std::byte* base_ = nullptr;
     int64_t capacity_ = 0;
+    Release release_ = nullptr;
     int64_t used_ = 0;
 };
 

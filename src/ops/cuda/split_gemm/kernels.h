@@ -1,14 +1,15 @@
 #pragma once
 
-#include <cstdint>
-
-#include "base/dtype.h"
 #include "ops/cuda/split_gemm/params.h"
 
 namespace dak::cuda {
 
-/// Entry points of the compiled kernels, for cudaLaunchKernelEx. Null when there is no such one.
-const void* decode_kernel(DType dtype, int tokens_per_tile, int row_tiles);
-const void* prefill_kernel(DType dtype, int tokens_per_tile, int cluster);
+/// Entry points of the compiled kernels, for cudaLaunchKernelExC; Element is __nv_bfloat16 or
+/// __half. Null when there is no such one. A decode kernel takes (CUtensorMap x, DecodeParams), a
+/// prefill kernel (CUtensorMap x, CUtensorMap y, PrefillParams).
+template <typename Element>
+const void* decode_kernel(int tokens_per_tile, int row_tiles);
+template <typename Element>
+const void* prefill_kernel(int tokens_per_tile, int cluster);
 
 }  // namespace dak::cuda

@@ -52,7 +52,6 @@ struct DecodeParams {
     EpilogueParams epilogue;
     GemmScratch scratch;
     WorkLine line;
-    int cluster = 1;       ///< CTAs that share one block through distributed shared memory
     int weight_slots = 0;  ///< ring of 16 KiB slots
     int remote_slots = 0;  ///< how many of them a remote CTA uses: its part of the window
     int x_slots = 0;

@@ -1,0 +1,199 @@
+#include "gemm_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "fill.h"
+#include "ops/cuda/check.h"
+#include "ops/cuda/staging.h"
+
+namespace dak::bench {
+
+using namespace dak::cuda;
+
+const std::vector<Model> kModels = {
+    {"OPT-30B", 10, {{21504, 7168}, {7168, 7168}, {28672, 7168}, {7168, 28672}}},
+    {"OPT-6.7B", 32, {{12288, 4096}, {4096, 4096}, {16384, 4096}, {4096, 16384}}},
+    {"Llama-2-7B", 32, {{12288, 4096}, {4096, 4096}, {22016, 4096, true}, {4096, 11008}}},
+    {"Llama-3-8B", 32, {{6144, 4096}, {4096, 4096}, {28672, 4096, true}, {4096, 14336}}},
+};
+
+const std::vector<Layer> kShapes = {{7168, 7168},  {21504, 7168}, {28672, 7168}, {7168, 28672},
+                                    {4096, 4096},  {12288, 4096}, {22016, 4096}, {4096, 11008},
+                                    {16384, 4096}, {4096, 16384}, {6144, 4096},  {28672, 4096},
+                                    {4096, 14336}};
+
+namespace {
+
+constexpr double kDensePeakTflops = 989;     // H200 datasheet, bf16
+constexpr int64_t kColdBytes = 400'000'000;  // weights rotated through: many times the L2
+constexpr int64_t kMaxTokens = 4096, kMaxWidth = 28672;
+constexpr size_t kBlasWorkspace = 64 << 20;
+
+std::byte* take(std::byte* base, int64_t capacity, int64_t& used, int64_t bytes) {
+    require(bytes <= capacity, "benchmark: {} wanted of {}", format_bytes(bytes),
+            format_bytes(capacity));
+    if (used + bytes > capacity) used = 0;
+    std::byte* memory = base + used;
+    used += round_up(bytes, Arena::kAlignment);
+    return memory;
+}
+
+}  // namespace
+
+Bench::Bench(int64_t device_gib, int64_t host_gib)
+    : machine(current_gemm_machine()),
+      workspace(machine),
+      local_(Arena::device("weights", device_gib * kGiB)),
+      host_(Arena::pinned_host("offloaded weights", host_gib * kGiB)) {
+    check(cudaStreamCreate(&stream), "stream");
+    local_base_ = local_.allocate(local_.capacity_bytes());
+    host_base_ = host_.allocate(host_.capacity_bytes());
+    fill_random(local_base_, local_.capacity_bytes() / 2, 1, 1.0f / 85, stream);
+    for (int64_t at = 0; at < host_.capacity_bytes(); at += kGiB) {
+        check(cudaMemcpyAsync(host_base_ + at, local_base_,
+                              static_cast<size_t>(std::min(kGiB, host_.capacity_bytes() - at)),
+                              cudaMemcpyDefault, stream),
+              "filling host memory");
+    }
+    for (void*& buffer : activations) {
+        check(cudaMalloc(&buffer, kMaxTokens * kMaxWidth * 2), "activations");
+        fill_random(buffer, kMaxTokens * kMaxWidth, 7, 1.0f, stream);
+    }
+    require(cublasCreate(&blas_) == CUBLAS_STATUS_SUCCESS, "cuBLAS does not start");
+    cublasSetStream(blas_, stream);
+    check(cudaMalloc(&blas_workspace_, kBlasWorkspace), "cuBLAS workspace");
+    cublasSetWorkspace(blas_, blas_workspace_, kBlasWorkspace);
+    check(cudaStreamSynchronize(stream), "filling memory");
+}
+
+SplitTensor Bench::weight(Layer layer, double ratio) {
+    SplitTensor tensor;
+    tensor.shape = {layer.m, layer.k, DType::kBF16};
+    tensor.remote_atoms = std::llround(ratio * static_cast<double>(tensor.shape.atoms()));
+    tensor.local = take(local_base_, local_.capacity_bytes(), local_used_, tensor.local_bytes());
+    tensor.remote = take(host_base_, host_.capacity_bytes(), host_used_, tensor.remote_bytes());
+    return tensor;
+}
+
+GemmArgs Bench::product(Layer layer, double ratio, int64_t tokens, int parity) {
+    GemmArgs args;
+    args.weight = weight(layer, ratio);
+    args.x = activations[parity];
+    args.ldx = layer.k;
+    args.tokens = tokens;
+    args.y = activations[2 + parity];
+    args.out_features = layer.gated ? layer.m / 2 : layer.m;
+    args.ldy = args.out_features;
+    args.epilogue.gated = layer.gated;
+    args.epilogue.activation = layer.gated ? Activation::kSilu : Activation::kNone;
+    return args;
+}
+
+void Bench::cublas(Layer layer, const void* weight, int64_t tokens, int parity) const {
+    const float one = 1.0f, zero = 0.0f;
+    const cublasStatus_t status = cublasGemmEx(
+        blas_, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(layer.m), static_cast<int>(tokens),
+        static_cast<int>(layer.k), &one, weight, CUDA_R_16BF, static_cast<int>(layer.k),
+        activations[parity], CUDA_R_16BF, static_cast<int>(layer.k), &zero, activations[2 + parity],
+        CUDA_R_16BF, static_cast<int>(layer.m), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    require(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: status {}", static_cast<int>(status));
+}
+
+void add_row(Bench& bench, const Row& r) {
+    const double flops = 2.0 * static_cast<double>(r.m * r.k) * static_cast<double>(r.n);
+    const double light_speed = std::max({r.local_bytes / bench.machine.local_gbps / 1e3,
+                                         r.remote_bytes / bench.machine.remote_gbps / 1e3,
+                                         flops / kDensePeakTflops / 1e6});
+    bench.rows.push_back({{"section", r.section},
+                          {"m", r.m},
+                          {"n", r.n},
+                          {"k", r.k},
+                          {"dtype", "bf16"},
+                          {"ratio", r.ratio},
+                          {"tier", r.tier},
+                          {"us", r.us},
+                          {"gbps_local", r.local_bytes / r.us / 1e3},
+                          {"gbps_remote", r.remote_bytes / r.us / 1e3},
+                          {"tflops", flops / r.us / 1e6},
+                          {"light_speed_us", light_speed},
+                          {"ref", r.ref},
+                          {"ref_us", r.ref_us},
+                          {"link_bytes", r.link_bytes},
+                          {"offloaded_bytes", r.remote_bytes},
+                          {"config", r.config}});
+}
+
+GemmShape shape_for(Layer layer, int64_t tokens, double ratio) {
+    GemmShape shape;
+    shape.tokens = tokens;
+    shape.weight = {layer.m, layer.k, DType::kBF16};
+    shape.gated = layer.gated;
+    shape.direct_remote_atoms = std::llround(ratio * static_cast<double>(shape.weight.atoms()));
+    return shape;
+}
+
+double weight_bytes(Layer layer) { return static_cast<double>(layer.m * layer.k) * 2; }
+
+double remote_bytes(Layer layer, double ratio) {
+    return static_cast<double>(shape_for(layer, 1, ratio).direct_remote_atoms * kAtomBytes);
+}
+
+int operations_for(Layer layer, int64_t tokens, double ratio) {
+    const double bytes = weight_bytes(layer);
+    const double us = std::max({bytes / 4e6, bytes * static_cast<double>(tokens) / 700e6,
+                                remote_bytes(layer, ratio) / 50e3}) +
+                      2;
+    const int cold = ratio > 0 ? 2 : static_cast<int>(kColdBytes / static_cast<int64_t>(bytes)) + 1;
+    return std::max({2, cold, std::min(100, static_cast<int>(3000 / us))});
+}
+
+Contestant repeated(Bench& bench, const std::string& name, Layer layer, double ratio,
+                    int64_t tokens, int operations, const GemmConfig& config, bool programmatic) {
+    auto products = std::make_shared<std::vector<GemmArgs>>();
+    for (int i = 0; i < operations; ++i) {
+        products->push_back(bench.product(layer, ratio, tokens, i % 2));
+    }
+    return {name, operations,
+            [&bench, products, config, programmatic](int i, cudaStream_t stream) {
+                split_gemm((*products)[static_cast<size_t>(i)], config, bench.workspace, stream,
+                           programmatic);
+            },
+            nullptr};
+}
+
+Contestant repeated_staged(Bench& bench, Layer layer, double ratio, int64_t tokens,
+                           int operations) {
+    auto products = std::make_shared<std::vector<GemmArgs>>();
+    for (int i = 0; i < operations; ++i) {
+        products->push_back(bench.product(layer, ratio, tokens, i % 2));
+        products->back().staged = true;
+    }
+    auto ring = std::make_shared<StagingRing>(products->front().weight.remote_bytes(), 4);
+    const GemmConfig config = choose_gemm_config(shape_of(products->front()), bench.machine);
+    return {"staged", operations,
+            [&bench, products, ring, config](int i, cudaStream_t stream) {
+                if (i == 0) ring->begin(stream);
+                GemmArgs args = (*products)[static_cast<size_t>(i)];
+                args.weight = ring->stage(args.weight, stream);
+                split_gemm(args, config, bench.workspace, stream);
+                ring->release(stream);
+            },
+            [ring](cudaStream_t stream) { ring->end(stream); }};
+}
+
+Contestant repeated_cublas(Bench& bench, Layer layer, int64_t tokens, int operations, bool mapped) {
+    auto weights = std::make_shared<std::vector<const void*>>();
+    for (int i = 0; i < operations; ++i) {
+        const SplitTensor weight = bench.weight(layer, mapped ? 1.0 : 0.0);
+        weights->push_back(mapped ? weight.remote : weight.local);
+    }
+    return {"cuBLAS", operations,
+            [&bench, weights, layer, tokens](int i, cudaStream_t) {
+                bench.cublas(layer, (*weights)[static_cast<size_t>(i)], tokens, i % 2);
+            },
+            nullptr};
+}
+
+}  // namespace dak::bench

@@ -1,0 +1,268 @@
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "gemm_bench.h"
+#include "ops/cuda/staging.h"
+
+// Weights in two tiers: chains of a model's layers, the window, alignment, multicast,
+// amplification.
+
+namespace dak::bench {
+
+using namespace dak::cuda;
+
+namespace {
+
+enum class Transport { kDirect, kStaged };
+
+struct Chain {
+    Contestant contestant;
+    double bytes = 0, remote_bytes = 0;
+};
+
+/// The linear layers of a model one after the other, each reading what the one before wrote.
+Chain chain_of(Bench& bench, const Model& model, int64_t tokens, double ratio, Transport transport,
+               const GemmSwitches& switches = {}, void (*vary)(GemmConfig&) = nullptr) {
+    auto products = std::make_shared<std::vector<GemmArgs>>();
+    auto configs = std::make_shared<std::vector<GemmConfig>>();
+    Chain chain;
+    int64_t largest = 0;
+    for (int i = 0; i < model.layers; ++i) {
+        for (const Layer& layer : model.shapes) {
+            const int parity = static_cast<int>(products->size() % 2);
+            GemmArgs args = bench.product(layer, ratio, tokens, 0);
+            args.staged = transport == Transport::kStaged;
+            args.x = bench.activations[parity];
+            args.y = bench.activations[1 - parity];
+            // Rows are as long as the previous product made them; the first k columns are read.
+            args.ldx = products->empty() ? layer.k : products->back().ldy;
+            GemmConfig config = choose_gemm_config(shape_of(args), bench.machine, switches);
+            if (vary != nullptr) vary(config);
+            chain.bytes += static_cast<double>(args.weight.shape.bytes());
+            chain.remote_bytes += static_cast<double>(args.weight.remote_bytes());
+            largest = std::max(largest, args.weight.remote_bytes());
+            products->push_back(args);
+            configs->push_back(config);
+        }
+    }
+    chain.contestant.name = model.name;
+    chain.contestant.operations = static_cast<int>(products->size());
+    if (transport == Transport::kDirect || largest == 0) {
+        chain.contestant.enqueue = [&bench, products, configs](int i, cudaStream_t stream) {
+            const auto index = static_cast<size_t>(i);
+            split_gemm((*products)[index], (*configs)[index], bench.workspace, stream);
+        };
+        return chain;
+    }
+    auto ring = std::make_shared<StagingRing>(largest, 4);
+    chain.contestant.enqueue = [&bench, products, configs, ring](int i, cudaStream_t stream) {
+        const auto index = static_cast<size_t>(i);
+        if (i == 0) ring->begin(stream);
+        GemmArgs args = (*products)[index];
+        args.weight = ring->stage(args.weight, stream);
+        split_gemm(args, (*configs)[index], bench.workspace, stream);
+        ring->release(stream);
+    };
+    chain.contestant.finish = [ring](cudaStream_t stream) { ring->end(stream); };
+    return chain;
+}
+
+/// Adds a chain's row: bytes and time are those of the whole chain.
+void report_chain(Bench& bench, const std::string& section, const Chain& chain, int64_t tokens,
+                  double ratio, const std::string& tier, double us_per_operation,
+                  const std::string& config) {
+    const double us = us_per_operation * chain.contestant.operations;
+    add_row(bench,
+            {.section = section,
+             .n = tokens,
+             .ratio = ratio,
+             .tier = tier,
+             .us = us,
+             .local_bytes = chain.bytes - chain.remote_bytes,
+             .remote_bytes = chain.remote_bytes,
+             .link_bytes = chain.remote_bytes,
+             .config = std::string(chain.contestant.name) + (config.empty() ? "" : ", ") + config});
+    std::printf("%-10s N%-4ld r %6.2f%% %-14s %9.1f us  EB %5.0f GB/s  link %5.1f GB/s  %s\n",
+                chain.contestant.name.c_str(), tokens, ratio * 100, tier.c_str(), us,
+                chain.bytes / us / 1e3, chain.remote_bytes / us / 1e3, config.c_str());
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+void bench_chains(Bench& bench, const std::vector<int64_t>& tokens) {
+    std::printf("\n== chains, everything local\n");
+    for (const Model& model : kModels) {
+        for (const int64_t n : tokens) {
+            const Chain chain = chain_of(bench, model, n, 0, Transport::kDirect);
+            const auto us = measure({chain.contestant}, bench.stream, bench.rounds);
+            report_chain(bench, "chains", chain, n, 0, "local", us[0], "");
+        }
+    }
+}
+
+void bench_splits(Bench& bench) {
+    std::printf("\n== chains, split between the tiers; transports\n");
+    const Model& model = kModels[0];
+    for (const double ratio :
+         {0.0, 0.0025, 0.005, 0.0075, 0.01, 0.0105, 0.0125, 0.015, 0.02, 0.05, 0.1}) {
+        const Chain direct = chain_of(bench, model, 8, ratio, Transport::kDirect);
+        const Chain staged = chain_of(bench, model, 8, ratio, Transport::kStaged);
+        const auto us = measure({direct.contestant, staged.contestant}, bench.stream,
+                                ratio >= 0.05 ? 3 : bench.rounds);
+        report_chain(bench, "splits", direct, 8, ratio, "host direct", us[0], "");
+        report_chain(bench, "splits", staged, 8, ratio, "host staged", us[1], "");
+    }
+}
+
+void bench_window(Bench& bench) {
+    std::printf("\n== window: remote CTAs x reads of 16 KiB in flight, 28672x7168, N=8\n");
+    const Layer layer{28672, 7168};
+    for (const double ratio : {0.01, 0.02}) {
+        std::vector<GemmConfig> configs;
+        std::vector<Contestant> contestants;
+        const int operations = operations_for(layer, 8, ratio);
+        for (const int ctas : {1, 2, 4, 8, 16, 32}) {
+            for (int slots = 1; slots <= 6; ++slots) {
+                GemmConfig config = choose_gemm_config(shape_for(layer, 8, ratio), bench.machine);
+                config.remote_workers = ctas;
+                config.local_workers = bench.machine.sms - ctas;
+                config.remote_slots = slots;
+                configs.push_back(config);
+                contestants.push_back(
+                    repeated(bench, "window", layer, ratio, 8, operations, config));
+            }
+        }
+        const auto us = measure(contestants, bench.stream, 3);
+        for (size_t i = 0; i < configs.size(); ++i) {
+            if (i % 6 == 0)
+                std::printf("r %.1f%% %2d CTAs:", ratio * 100, configs[i].remote_workers);
+            std::printf("  %d: %7.1f us %5.0f GB/s", configs[i].remote_slots, us[i],
+                        weight_bytes(layer) / us[i] / 1e3);
+            if (i % 6 == 5) std::printf("\n");
+            const double remote = remote_bytes(layer, ratio);
+            add_row(bench, {.section = "window",
+                            .m = layer.m,
+                            .n = 8,
+                            .k = layer.k,
+                            .ratio = ratio,
+                            .tier = "host direct",
+                            .us = us[i],
+                            .local_bytes = weight_bytes(layer) - remote,
+                            .remote_bytes = remote,
+                            .link_bytes = remote,
+                            .config = configs[i].to_string()});
+        }
+    }
+    std::printf("\n== congestion: window on and off, OPT-30B chain, N=8\n");
+    for (const double ratio : {0.005, 0.01, 0.02}) {
+        for (const bool on : {true, false}) {
+            GemmSwitches switches;
+            switches.window = on;
+            const Chain chain = chain_of(bench, kModels[0], 8, ratio, Transport::kDirect, switches);
+            const auto us = measure({chain.contestant}, bench.stream, 3);
+            report_chain(bench, "congestion", chain, 8, ratio, "host direct", us[0],
+                         on ? "window on" : "window off");
+        }
+    }
+}
+
+void bench_alignment(Bench& bench) {
+    std::printf("\n== wave alignment and early weights on and off, chains, N=8\n");
+    for (const Model& model : {kModels[0], kModels[1]}) {
+        for (const double ratio : {0.0, 0.01}) {
+            for (int off = 0; off < 3; ++off) {
+                GemmSwitches switches;
+                switches.align_waves = off != 1;
+                switches.early_weights = off != 2;
+                const char* names[] = {"all on", "alignment off", "early weights off"};
+                const Chain chain = chain_of(bench, model, 8, ratio, Transport::kDirect, switches);
+                const auto us = measure({chain.contestant}, bench.stream, bench.rounds);
+                report_chain(bench, "alignment", chain, 8, ratio,
+                             ratio > 0 ? "host direct" : "local", us[0], names[off]);
+            }
+        }
+    }
+}
+
+void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
+    std::printf("\n== amplification: link bytes / offloaded bytes, 28672x7168\n");
+    const Layer layer{28672, 7168};
+    for (const int64_t n : tokens) {
+        // A share that makes every transport link-bound, so that time tells the bytes.
+        const double ratio = n <= 256 ? 0.2 : n <= 1024 ? 0.3 : 0.6;
+        const int operations = 2;
+        std::vector<std::string> names;
+        std::vector<Contestant> contestants;
+        std::vector<GemmConfig> configs;
+        for (const bool multicast : {false, true}) {
+            GemmSwitches switches;
+            switches.multicast = multicast;
+            const GemmConfig config =
+                choose_gemm_config(shape_for(layer, n, ratio), bench.machine, switches);
+            if (multicast && config.cluster == 1) continue;
+            if (n > 1024 && !multicast) continue;  // 16 crossings: seconds
+            names.push_back(multicast ? "direct, multicast" : "direct");
+            configs.push_back(config);
+            contestants.push_back(
+                repeated(bench, names.back(), layer, ratio, n, operations, config));
+        }
+        names.emplace_back("staged");
+        contestants.push_back(repeated_staged(bench, layer, ratio, n, 8));
+        const auto us = measure(contestants, bench.stream, 2);
+        const double remote = remote_bytes(layer, ratio);
+        for (size_t i = 0; i < names.size(); ++i) {
+            const bool staged = i >= configs.size();
+            const double rate = staged ? 55.4 : bench.machine.remote_gbps;
+            const double link = us[i] * rate * 1e3;
+            std::printf(
+                "N%-5ld r %2.0f%% %-18s %9.0f us  link-bound at %5.1f GB/s would be %.3fx  %s\n", n,
+                ratio * 100, names[i].c_str(), us[i], rate, link / remote,
+                staged ? "" : configs[i].to_string().c_str());
+            std::fflush(stdout);
+            add_row(bench, {.section = "amplification",
+                            .m = layer.m,
+                            .n = n,
+                            .k = layer.k,
+                            .ratio = ratio,
+                            .tier = "host " + names[i],
+                            .us = us[i],
+                            .local_bytes = weight_bytes(layer) - remote,
+                            .remote_bytes = remote,
+                            .link_bytes = link,
+                            .config = staged ? "" : configs[i].to_string()});
+        }
+    }
+}
+
+void bench_zero_copy(Bench& bench) {
+    std::printf(
+        "\n== zero copy: cuBLAS on mapped host weights, 7168x7168, against the split GEMM\n");
+    const Layer layer{7168, 7168};
+    for (const int64_t n : {8, 256, 512, 4096}) {
+        const GemmConfig config = choose_gemm_config(shape_for(layer, n, 1.0), bench.machine);
+        const auto us = measure(
+            {repeated(bench, "direct", layer, 1.0, n, 2, config),
+             repeated_staged(bench, layer, 1.0, n, 8), repeated_cublas(bench, layer, n, 2, true)},
+            bench.stream, 2);
+        std::printf(
+            "N%-5ld direct %9.0f us  staged %9.0f us  cuBLAS %9.0f us (%.1f GB/s of weights)\n", n,
+            us[0], us[1], us[2], weight_bytes(layer) / us[2] / 1e3);
+        for (size_t i = 0; i < 2; ++i) {
+            add_row(bench, {.section = "zero-copy",
+                            .m = layer.m,
+                            .n = n,
+                            .k = layer.k,
+                            .ratio = 1,
+                            .tier = i == 0 ? "host direct" : "host staged",
+                            .us = us[i],
+                            .remote_bytes = weight_bytes(layer),
+                            .link_bytes = us[i] * (i == 0 ? 51.4e3 : 55.4e3),
+                            .ref = "cuBLAS on mapped host memory",
+                            .ref_us = us[2]});
+        }
+    }
+}
+
+}  // namespace dak::bench

@@ -1,0 +1,103 @@
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "memory/arena.h"
+
+namespace dak {
+namespace {
+
+constexpr int64_t kHugePage = 2 * kMiB;
+constexpr int64_t kTouchPiece = kGiB;  // less is not worth a thread
+
+/// First touch is what places and clears pages, at a few GB/s a core.
+void touch(std::byte* base, int64_t bytes) {
+    const int64_t threads = std::clamp<int64_t>(
+        std::min<int64_t>(std::thread::hardware_concurrency(), bytes / kTouchPiece), 1, 16);
+    const int64_t share = round_up(ceil_div(bytes, threads), kHugePage);
+    std::vector<std::thread> workers;
+    for (int64_t begin = 0; begin < bytes; begin += share) {
+        workers.emplace_back([base, begin, end = std::min(bytes, begin + share)] {
+            constexpr int64_t kPage = 4096;
+            for (int64_t at = begin; at < end; at += kPage) base[at] = std::byte{0};
+        });
+    }
+    for (std::thread& worker : workers) worker.join();
+}
+
+std::string memlock_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "unknown";
+    if (limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+    return format_bytes(static_cast<int64_t>(limit.rlim_cur));
+}
+
+/// The limit of the process's own control group, as the kernel prints it: bytes or "max".
+std::string cgroup_limit() {
+    std::ifstream self("/proc/self/cgroup");
+    for (std::string line; std::getline(self, line);) {
+        if (line.rfind("0::", 0) != 0) continue;
+        std::ifstream file("/sys/fs/cgroup" + line.substr(3) + "/memory.max");
+        std::string limit;
+        if (file >> limit) {
+            return limit == "max" ? "unlimited" : format_bytes(std::stoll(limit));
+        }
+    }
+    return "unknown";
+}
+
+void release_pinned(std::byte* base, int64_t bytes) {
+    cudaHostUnregister(base);
+    ::munmap(base, static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+Arena Arena::device(std::string name, int64_t capacity_bytes) {
+    require(capacity_bytes >= 0, "{}: negative size", name);
+    if (capacity_bytes == 0) return {std::move(name), nullptr, 0, nullptr};
+    void* base = nullptr;
+    const cudaError_t status = cudaMalloc(&base, static_cast<size_t>(capacity_bytes));
+    if (status != cudaSuccess) {
+        cudaGetLastError();  // what failed here is reported here, not by the next launch
+        size_t free = 0, total = 0;
+        cudaMemGetInfo(&free, &total);
+        fail("{}: the GPU refused {} ({}; {} of its {} are free); free memory or offload more",
+             name, format_bytes(capacity_bytes), cudaGetErrorString(status),
+             format_bytes(static_cast<int64_t>(free)), format_bytes(static_cast<int64_t>(total)));
+    }
+    return {std::move(name), static_cast<std::byte*>(base), capacity_bytes,
+            [](std::byte* memory, int64_t) { cudaFree(memory); }};
+}
+
+Arena Arena::pinned_host(std::string name, int64_t capacity_bytes) {
+    Arena pages = host(std::move(name), capacity_bytes);
+    if (capacity_bytes == 0) return pages;
+    touch(pages.base_, capacity_bytes);
+    // In one piece: a copy that crosses from one registration into another is refused.
+    const cudaError_t status =
+        cudaHostRegister(pages.base_, static_cast<size_t>(capacity_bytes), cudaHostRegisterDefault);
+    if (status != cudaSuccess) {
+        cudaGetLastError();  // what failed here is reported here, not by the next launch
+        fail(
+            "{}: the driver refused to pin {} of host memory ({}); locked memory limit (ulimit "
+            "-l): {}, control group limit: {}; raise these, free host memory, or offload less",
+            pages.name_, format_bytes(capacity_bytes), cudaGetErrorString(status), memlock_limit(),
+            cgroup_limit());
+    }
+    pages.release_ = release_pinned;
+    return pages;
+}
+
+}  // namespace dak

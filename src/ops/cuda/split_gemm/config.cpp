@@ -1,0 +1,254 @@
+#include "ops/cuda/split_gemm/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <tuple>
+
+namespace dak::cuda {
+namespace {
+
+constexpr int64_t kSlotBytes = 2 * kAtomBytes;
+constexpr int64_t kDecodeMaxTokens = 64;  // above, one warpgroup's accumulators no longer do
+constexpr int kSlotAtoms = 2;
+// Two kernels overlap under programmatic launch, each with its own remote bytes in flight.
+constexpr int kOverlappingKernels = 2;
+// Fewer atoms than this per worker cost more to hand over than to stream.
+constexpr int kMinUnits = 4;
+constexpr int kMinPrefillUnits = 16;
+constexpr int kRemoteSlots = 4;
+
+/// Remote CTAs: enough for the rate at which both tiers end together, with a factor 2 to spare (an
+/// idle remote CTA costs under 1% of the SMs, a late one the whole step), within the window.
+int remote_workers(const GemmShape& shape, const GemmMachine& machine, int ctas_per_worker,
+                   int slots) {
+    if (shape.direct_remote_atoms == 0) return 0;
+    const double remote = static_cast<double>(shape.direct_remote_atoms * kAtomBytes);
+    const double local = static_cast<double>(shape.weight.bytes()) - remote;
+    const double flops = 2.0 * static_cast<double>(shape.tokens) *
+                         static_cast<double>(shape.weight.rows * shape.weight.cols);
+    const double local_s =
+        std::max(local / (machine.local_gbps * 1e9), flops / (machine.tflops * 1e12));
+    const double needed_gbps = std::min(machine.remote_gbps, remote / local_s / 1e9);
+    const double cta_gbps =
+        static_cast<double>(slots * kSlotBytes) / machine.remote_latency_us / 1e3;
+    const int by_rate = static_cast<int>(2 * needed_gbps / cta_gbps) + 1;
+    const int by_window = static_cast<int>(
+        machine.window_bytes / (kOverlappingKernels * slots * kSlotBytes * ctas_per_worker));
+    return std::max(1, std::min(by_rate, by_window));
+}
+
+GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
+                         const GemmSwitches& switches) {
+    GemmConfig config;
+    config.kernel = GemmKernel::kDecode;
+    config.tokens_per_tile = shape.tokens <= 8    ? 8
+                             : shape.tokens <= 16 ? 16
+                             : shape.tokens <= 32 ? 32
+                                                  : 64;
+    const bool direct = shape.direct_remote_atoms > 0;
+    const int64_t tiles = shape.weight.row_tiles();
+    const int64_t k_atoms = shape.weight.k_atoms();
+    // At 64 tokens x costs as much to read from L2 as w from HBM: two row tiles share it. Remote
+    // CTAs keep to one tier only with one row tile.
+    const bool share_x = shape.tokens > 32 && !direct && tiles * k_atoms >= 8 * machine.sms;
+    config.row_tiles = shape.gated || share_x ? 2 : 1;
+    const int64_t blocks = ceil_div(tiles, config.row_tiles);
+
+    // With fewer than half as many blocks as SMs, clusters split K and meet in shared memory: 8%
+    // faster at 64 row tiles than partial sums through L2.
+    if (!direct) {
+        for (const auto& [cluster, at_once] :
+             {std::pair{2, machine.clusters_of_2}, {4, machine.clusters_of_4}}) {
+            // Every CTA of a cluster needs work.
+            const int64_t part = round_up(ceil_div(k_atoms, cluster), kSlotAtoms);
+            if (blocks <= at_once && (cluster - 1) * part < k_atoms) config.cluster = cluster;
+        }
+    }
+    config.alignment = switches.align_waves ? kSlotAtoms : static_cast<int>(k_atoms);
+    if (!switches.align_waves) config.cluster = 1;
+
+    // Rings: the ring covers 6 x 16 KiB in flight per SM, what HBM needs; <= 110 KiB leave room for
+    // the next kernel's CTA beside this one, at 64 tokens x takes that room.
+    config.weight_slots = config.tokens_per_tile <= 16 ? 6 : config.tokens_per_tile == 32 ? 9 : 10;
+    config.x_slots = config.tokens_per_tile == 32 ? 4 : 3;
+    config.remote_slots = switches.window ? kRemoteSlots : config.weight_slots;
+
+    const int64_t units = blocks * k_atoms;
+    if (config.cluster > 1) {
+        config.local_workers = static_cast<int>(blocks) * config.cluster;
+        return config;
+    }
+    const int remote =
+        remote_units(shape.direct_remote_atoms, static_cast<int>(k_atoms), config.row_tiles);
+    const int64_t most_remote = std::max<int64_t>(1, remote / kMinUnits);
+    if (direct) {
+        config.remote_workers = static_cast<int>(std::min<int64_t>(
+            most_remote, switches.window ? remote_workers(shape, machine, 1, config.remote_slots)
+                                         : machine.sms / 2));
+    }
+    const int64_t local = units - remote;
+    config.local_workers = static_cast<int>(std::min<int64_t>(machine.sms - config.remote_workers,
+                                                              ceil_div(local, int64_t{kMinUnits})));
+    return config;
+}
+
+/// A prefill tile shape and how long it takes.
+struct PrefillCandidate {
+    int tokens_per_tile;
+    int cluster;
+};
+
+constexpr std::array<PrefillCandidate, 5> kPrefillCandidates = {
+    {{128, 1}, {128, 2}, {256, 1}, {256, 2}, {256, 4}}};
+
+int clusters_at_once(const GemmMachine& machine, int cluster) {
+    return cluster == 1   ? machine.sms
+           : cluster == 2 ? machine.clusters_of_2
+                          : machine.clusters_of_4;
+}
+
+GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
+                             const GemmSwitches& switches, PrefillCandidate candidate) {
+    GemmConfig config;
+    config.kernel = GemmKernel::kPrefill;
+    config.tokens_per_tile = candidate.tokens_per_tile;
+    config.row_tiles = 2;
+    config.cluster = candidate.cluster;
+    config.remote_slots = switches.window ? 2 : 4;
+    config.alignment = switches.align_waves ? 4 : static_cast<int>(shape.weight.k_atoms());
+    const int groups = token_tiles(shape, config);
+    config.evict_first = groups == 1;
+    const RowBlocks blocks = row_blocks(shape, config);
+    const int total = clusters_at_once(machine, candidate.cluster);
+    if (blocks.remote > 0) {
+        const int wanted =
+            switches.window ? remote_workers(shape, machine, candidate.cluster, config.remote_slots)
+                            : total / 2;
+        config.remote_workers = std::min({wanted, total - 1, blocks.remote * groups});
+    }
+    const int local_tiles = (blocks.total - blocks.remote) * groups;
+    const int64_t local_units = int64_t{local_tiles} * shape.weight.k_atoms();
+    config.local_workers = static_cast<int>(
+        std::clamp<int64_t>(local_units / kMinPrefillUnits, 1, total - config.remote_workers));
+    // The remainder of the last wave, and one wave with it, is cut evenly.
+    const int remainder = local_tiles % config.local_workers;
+    if (switches.align_waves && remainder != 0) {
+        config.streamed_tiles = std::min(local_tiles, remainder + config.local_workers);
+    }
+    return config;
+}
+
+/// Model of a candidate's time in us, for comparison only.
+double prefill_time(const GemmShape& shape, const GemmMachine& machine, const GemmConfig& config) {
+    const RowBlocks blocks = row_blocks(shape, config);
+    const int groups = token_tiles(shape, config);
+    const double local_tiles = (blocks.total - blocks.remote) * groups;
+    const double flops = 2.0 * 128 * config.tokens_per_tile * 64;  // of one CTA's k step
+    // Narrow tiles re-read x more often: measured 8% slower per flop than wide ones.
+    const double efficiency = config.tokens_per_tile == 128 ? 0.92 : 1.0;
+    const double step_us = flops / (machine.tflops * 1e12 / machine.sms * efficiency) * 1e6;
+    const double waves = config.streamed_tiles > 0
+                             ? local_tiles / config.local_workers
+                             : static_cast<double>(ceil_div(static_cast<int64_t>(local_tiles),
+                                                            config.local_workers));
+    const double fix_up_us = config.streamed_tiles > 0 ? 3.0 : 0.0;
+    const double compute =
+        waves * static_cast<double>(shape.weight.k_atoms()) * step_us + fix_up_us;
+    const double remote_bytes =
+        static_cast<double>(shape.direct_remote_atoms * kAtomBytes) * groups;
+    const double link = remote_bytes / machine.remote_gbps / 1e3;
+    const double hbm = static_cast<double>(shape.weight.bytes()) / machine.local_gbps / 1e3;
+    return std::max({compute, link, hbm});
+}
+
+GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
+                          const GemmSwitches& switches) {
+    GemmConfig best;
+    // Remote bytes that SMs read must cross the link as few times as can be; then time decides.
+    int best_crossings = std::numeric_limits<int>::max();
+    double best_time = std::numeric_limits<double>::infinity();
+    for (const PrefillCandidate candidate : kPrefillCandidates) {
+        if (!switches.multicast && candidate.cluster > 1) continue;
+        const GemmConfig config = prefill_candidate(shape, machine, switches, candidate);
+        const double time = prefill_time(shape, machine, config);
+        const int crossings = config.remote_workers > 0 ? token_tiles(shape, config) : 1;
+        if (std::tie(crossings, time) < std::tie(best_crossings, best_time)) {
+            best = config;
+            best_crossings = crossings;
+            best_time = time;
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+int64_t GemmConfig::remote_bytes_in_flight() const {
+    return int64_t{remote_workers} * (kernel == GemmKernel::kPrefill ? cluster : 1) * remote_slots *
+           kSlotBytes;
+}
+
+std::string GemmConfig::to_string() const {
+    const std::string remote = remote_workers > 0 ? fmt::format("{} remote ({} in flight) + ",
+                                                                remote_workers, remote_slots)
+                                                  : std::string();
+    if (kernel == GemmKernel::kDecode) {
+        return fmt::format("decode {} tokens x {} rows, {}{} CTAs, rings {}+{}, {}",
+                           tokens_per_tile, row_tiles * 64, remote, local_workers, weight_slots,
+                           x_slots,
+                           cluster > 1      ? fmt::format("K split over {}", cluster)
+                           : alignment == 2 ? "streamed"
+                                            : "whole tiles");
+    }
+    return fmt::format("prefill {} tokens x {} rows, cluster {}, {}{} workers, {} streamed tiles",
+                       tokens_per_tile, row_tiles * 64, cluster, remote, local_workers,
+                       streamed_tiles);
+}
+
+int token_tiles(const GemmShape& shape, const GemmConfig& config) {
+    return static_cast<int>(ceil_div(shape.tokens, config.tokens_per_tile * config.cluster));
+}
+
+RowBlocks row_blocks(const GemmShape& shape, const GemmConfig& config) {
+    const int64_t block_atoms = shape.weight.k_atoms() * config.row_tiles;
+    return {static_cast<int>(ceil_div(shape.weight.row_tiles(), config.row_tiles)),
+            static_cast<int>(ceil_div(shape.direct_remote_atoms, block_atoms))};
+}
+
+WorkLine work_line(const GemmShape& shape, const GemmConfig& config) {
+    const auto k_atoms = static_cast<int>(shape.weight.k_atoms());
+    const RowBlocks blocks = row_blocks(shape, config);
+    if (config.kernel == GemmKernel::kDecode) {
+        if (config.cluster > 1) {
+            return WorkLine::of_split_blocks(k_atoms, blocks.total, config.cluster,
+                                             config.alignment);
+        }
+        const int remote = remote_units(shape.direct_remote_atoms, k_atoms, config.row_tiles);
+        return {k_atoms,         blocks.total, remote, config.remote_workers, config.local_workers,
+                config.alignment};
+    }
+    const int remote_tiles = blocks.remote * token_tiles(shape, config);
+    return {k_atoms,
+            remote_tiles + config.streamed_tiles,
+            remote_tiles * k_atoms,
+            config.remote_workers,
+            config.local_workers,
+            config.alignment};
+}
+
+GemmConfig choose_gemm_config(const GemmShape& shape, const GemmMachine& machine,
+                              const GemmSwitches& switches) {
+    require(shape.tokens > 0, "split GEMM of no tokens");
+    require(shape.weight.atoms() > 0, "split GEMM with an empty weight");
+    require(shape.weight.dtype != DType::kF32, "split GEMM computes bf16 and fp16 weights, not {}",
+            name_of(shape.weight.dtype));
+    GemmConfig config = shape.tokens <= kDecodeMaxTokens ? decode_config(shape, machine, switches)
+                                                         : prefill_config(shape, machine, switches);
+    config.early_weights = switches.early_weights;
+    return config;
+}
+
+}  // namespace dak::cuda

@@ -1,0 +1,478 @@
+#pragma once
+
+#include "ops/cuda/ptx.cuh"
+#include "ops/cuda/split_gemm/epilogue.cuh"
+#include "ops/cuda/split_gemm/params.h"
+#include "ops/cuda/wgmma.cuh"
+
+// y[n, m] = sum_k x[n, k] w[m, k] for few tokens: bound by the bytes of w.
+//
+// Grid       one CTA per worker of the WorkLine (remote ones first), all resident at once.
+// Block      192 threads: warps 0-3 multiply (one warpgroup, 64 weight rows as the wgmma M side),
+//            warp 4 streams weights, warp 5 streams x.
+// Shared     ring of 16 KiB weight slots (2 atoms of one row tile), ring of x slots (kXAtoms atoms
+//            of all tokens).
+// Barriers   full/empty pair per slot of either ring; named barrier 1 the warpgroup, 2 the set-up.
+// Bytes      every weight atom once, from its own tier; x once per CTA and K range, from L2.
+//
+// Weights depend on no other kernel, so the first ring-full is under way before the barriers of
+// the other warps exist; only readers of x and writers of results wait for the preceding kernel.
+
+namespace dak::cuda {
+
+inline constexpr int kDecodeThreads = 192;
+inline constexpr int kConsumerThreads = 128;
+inline constexpr int kSlotAtoms = 2;  // 16 KiB copies: the smallest that reach the full HBM rate
+inline constexpr uint32_t kSlotBytes = kSlotAtoms * kGemmAtomBytes;
+inline constexpr int kMaxSlots = 16;
+// Units that a worker takes to publish a partial sum: 16 atoms are ~3 us of one SM's share of HBM.
+inline constexpr int kPublishUnits = 16;
+
+/// Atoms of x in a slot: enough that copies are few, small enough that the first arrives soon.
+constexpr int decode_x_atoms(int tokens_per_tile) { return tokens_per_tile == 8 ? 4 : 2; }
+
+/// Position in a ring and the parity of its current round.
+struct RingPosition {
+    uint32_t slot = 0;
+    uint32_t parity = 0;
+
+    __device__ __forceinline__ void advance(uint32_t slots) {
+        if (++slot == slots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/// Addresses of everything in shared memory.
+struct DecodeShared {
+    uint32_t weights, x;
+    uint32_t weights_full, weights_empty, x_full, x_empty;
+
+    __device__ __forceinline__ DecodeShared(const void* ring, const void* barriers, int slots)
+        : weights(ptx::shared_address(ring)),
+          x(weights + slots * kSlotBytes),
+          weights_full(ptx::shared_address(barriers)),
+          weights_empty(weights_full + 8 * kMaxSlots),
+          x_full(weights_empty + 8 * kMaxSlots),
+          x_empty(x_full + 8 * kMaxSlots) {}
+};
+
+/// Fills one weight slot with `atoms` (1 or 2) consecutive atoms. A single atom is loaded into both
+/// halves: its second product is with zeros, which must not meet whatever was in the slot before.
+__device__ __forceinline__ void load_weights(const WeightView& weight, int64_t atom, int atoms,
+                                             uint32_t slot, uint32_t barrier, uint64_t policy) {
+    ptx::mbarrier_arrive_expect(barrier, kSlotBytes);
+    if (atoms == 2 && (atom >= weight.remote_atoms || atom + 1 < weight.remote_atoms)) {
+        ptx::bulk_load(slot, weight.atom(atom), kSlotBytes, barrier, policy);
+    } else {
+        ptx::bulk_load(slot, weight.atom(atom), kGemmAtomBytes, barrier, policy);
+        ptx::bulk_load(slot + kGemmAtomBytes, weight.atom(atom + atoms - 1), kGemmAtomBytes,
+                       barrier, policy);
+    }
+}
+
+/// Slots of this CTA's weight ring. A ring of one would stop: a slot is handed back when the next
+/// one's products are under way.
+__device__ __forceinline__ uint32_t ring_slots(const DecodeParams& p) {
+    return p.line.is_remote(blockIdx.x) ? larger(2, p.remote_slots) : p.weight_slots;
+}
+
+template <int kRowTiles>
+__device__ __forceinline__ void stream_weights(const DecodeParams& p, const DecodeShared& shared,
+                                               int lane) {
+    const bool remote = p.line.is_remote(blockIdx.x);
+    const uint32_t slots = ring_slots(p);
+    const bool one_in_flight = remote && p.remote_slots == 1;
+    if (lane < static_cast<int>(slots)) {
+        ptx::mbarrier_init(shared.weights_full + 8 * lane, 1);
+        ptx::mbarrier_init(shared.weights_empty + 8 * lane, kConsumerThreads / 32);
+    }
+    ptx::fence_mbarrier_init();
+    __syncwarp();
+    ptx::grid_launch_dependents();
+    if (!p.early_weights) ptx::grid_wait();
+
+    const uint64_t policy = remote ? ptx::policy_evict_normal() : ptx::policy_evict_first();
+    const int k_atoms = p.line.k_atoms();
+    // With an odd number of row tiles the last block loads its only tile twice.
+    const auto first_atom = [&](int block, int tile) {
+        return int64_t{smaller(block * kRowTiles + tile, p.weight.row_tiles - 1)} * k_atoms;
+    };
+    const auto load = [&](int block, int tile, int k, int k_end, uint32_t slot) {
+        load_weights(p.weight, first_atom(block, tile) + k, smaller(kSlotAtoms, k_end - k),
+                     shared.weights + slot * kSlotBytes, shared.weights_full + 8 * slot, policy);
+    };
+
+    // The first ring-full of the first segment, one slot a lane.
+    int unit = p.line.begin(blockIdx.x);
+    const int end = p.line.begin(blockIdx.x + 1);
+    uint32_t issued = 0;
+    if (unit < end) {
+        const int block = unit / k_atoms;
+        const int k_begin = unit - block * k_atoms;
+        const int k_end = smaller(k_atoms, end - block * k_atoms);
+        const uint32_t segment_slots = (k_end - k_begin + kSlotAtoms - 1) / kSlotAtoms * kRowTiles;
+        issued = one_in_flight ? 1 : segment_slots < slots ? segment_slots : slots;
+        if (lane < static_cast<int>(issued)) {
+            load(block, lane % kRowTiles, k_begin + lane / kRowTiles * kSlotAtoms, k_end, lane);
+        }
+    }
+    __syncwarp();
+    ptx::barrier_arrive(2, kDecodeThreads);
+    if (lane != 0) return;
+
+    RingPosition ring, previous;
+    uint32_t position = 0;
+    while (unit < end) {
+        const int block = unit / k_atoms;
+        const int start = block * k_atoms;
+        const int k_end = smaller(k_atoms, end - start);
+        for (int k = unit - start; k < k_end; k += kSlotAtoms) {
+#pragma unroll
+            for (int tile = 0; tile < kRowTiles; ++tile) {
+                if (position++ >= issued) {
+                    ptx::mbarrier_wait(shared.weights_empty + 8 * ring.slot, ring.parity ^ 1);
+                    if (one_in_flight) {
+                        ptx::mbarrier_wait(shared.weights_full + 8 * previous.slot,
+                                           previous.parity);
+                    }
+                    load(block, tile, k, k_end, ring.slot);
+                }
+                previous = ring;
+                ring.advance(slots);
+            }
+        }
+        unit = start + k_end;
+    }
+}
+
+template <int kTokens>
+__device__ __forceinline__ void stream_x(const DecodeParams& p, const CUtensorMap& x_map,
+                                         const DecodeShared& shared) {
+    constexpr int kXAtoms = decode_x_atoms(kTokens);
+    constexpr uint32_t kAtomBytes = kTokens * 128;
+    const int k_atoms = p.line.k_atoms();
+    int unit = p.line.begin(blockIdx.x);
+    const int end = p.line.begin(blockIdx.x + 1);
+    RingPosition ring;
+    ptx::grid_wait();
+    while (unit < end) {
+        const int start = unit / k_atoms * k_atoms;
+        const int k_end = smaller(k_atoms, end - start);
+        for (int k = unit - start; k < k_end; k += kXAtoms) {
+            const uint32_t full = shared.x_full + 8 * ring.slot;
+            ptx::mbarrier_wait(shared.x_empty + 8 * ring.slot, ring.parity ^ 1);
+            // A last odd atom is followed by zeros, which lie past the end of x.
+            const int count = smaller(kXAtoms, (k_end - k + 1) / kSlotAtoms * kSlotAtoms);
+            ptx::mbarrier_arrive_expect(full, count * kAtomBytes);
+            for (int i = 0; i < count; ++i) {
+                const int column = (k + i < k_end ? k + i : k_atoms) * 64;
+                ptx::tensor_load(shared.x + (ring.slot * kXAtoms + i) * kAtomBytes, x_map, column,
+                                 0, full);
+            }
+            ring.advance(p.x_slots);
+        }
+        unit = start + k_end;
+    }
+}
+
+/// The multiplying warpgroup.
+template <typename Element, int kTokens, int kRowTiles>
+class DecodeConsumer {
+  public:
+    __device__ __forceinline__ DecodeConsumer(const DecodeParams& p, const DecodeShared& shared)
+        : p_(p), shared_(shared), slots_(ring_slots(p)) {}
+
+    __device__ __forceinline__ void run() {
+        int unit = p_.line.begin(blockIdx.x);
+        const int first = unit;
+        const int end = p_.line.begin(blockIdx.x + 1);
+        while (unit < end) {
+            const Segment segment = p_.line.segment(unit, end, blockIdx.x);
+            compute(segment, unit - first);
+            unit += segment.length();
+        }
+    }
+
+  private:
+    static constexpr int kXAtoms = decode_x_atoms(kTokens);
+    static constexpr uint32_t kXAtomBytes = kTokens * 128;
+    static constexpr int kValues = kTokens / 2;  // accumulators of one row tile
+    // Independent accumulator sets shorten the chain of dependent products at the end of a segment;
+    // registers allow them for few tokens only.
+    static constexpr int kSets = kTokens * kRowTiles <= 32 ? 4 : kTokens * kRowTiles <= 64 ? 2 : 1;
+    static constexpr int kPartialVectors = kRowTiles * kTokens / 8 * kConsumerThreads;
+
+    __device__ __forceinline__ void compute(const Segment& segment, int units_before) {
+#pragma unroll
+        for (auto& tile : sums_) {
+#pragma unroll
+            for (auto& set : tile) {
+#pragma unroll
+                for (float& value : set) value = 0.0f;
+            }
+        }
+        pin_sums();
+        ptx::wgmma_fence();
+
+        const bool shared_block = segment.head != segment.last;
+        const bool head = shared_block && segment.head == static_cast<int>(blockIdx.x);
+        bool added = false;
+        if (head && p_.line.split() == 1 && segment.last == segment.head + 1) {
+            int at = add_position(p_.line.k_atoms() - segment.k_end, units_before, kPublishUnits);
+            at = segment.k_begin + (at + kXAtoms - 1) / kXAtoms * kXAtoms;
+            if (at < segment.k_end) {
+                multiply(segment.k_begin, at, segment.k_end);
+                finish_products();
+                ptx::grid_wait();
+                add_partial(segment.last);
+                pin_sums();
+                ptx::wgmma_fence();
+                multiply(at, segment.k_end, segment.k_end);
+                added = true;
+            }
+        }
+        if (!added) multiply(segment.k_begin, segment.k_end, segment.k_end);
+        finish_products();
+        release_slots();
+        combine_sets();
+        ptx::grid_wait();
+        if (!shared_block || added) {
+            store(segment.block);
+        } else if (p_.line.split() > 1) {
+            reduce_in_cluster(segment.block);
+        } else if (head) {
+            for (int worker = segment.head + 1; worker <= segment.last; ++worker) {
+                if (p_.line.begin(worker) < p_.line.begin(worker + 1)) add_partial(worker);
+            }
+            store(segment.block);
+        } else {
+            publish_partial();
+        }
+    }
+
+    /// Products of K atoms [k, k_stop); the segment ends at `k_end`.
+    __device__ __forceinline__ void multiply(int k, int k_stop, int k_end) {
+        for (; k < k_stop; k += kXAtoms) {
+            const int atoms = smaller(kXAtoms, k_end - k);
+            ptx::mbarrier_wait(shared_.x_full + 8 * x_.slot, x_.parity);
+            for (int a = 0; a < atoms; a += kSlotAtoms) {
+#pragma unroll
+                for (int tile = 0; tile < kRowTiles; ++tile) {
+                    ptx::mbarrier_wait(shared_.weights_full + 8 * weights_.slot, weights_.parity);
+                    multiply_slot(tile, a);
+                    release_slots();
+                    last_weight_slot_ = weights_.slot;
+                    weights_.advance(slots_);
+                }
+            }
+            last_x_slot_ = x_.slot;
+            x_.advance(p_.x_slots);
+        }
+    }
+
+    __device__ __forceinline__ void multiply_slot(int tile, int x_atom) {
+        const uint64_t a = ptx::operand(shared_.weights + weights_.slot * kSlotBytes);
+        const uint64_t b = ptx::operand(shared_.x + (x_.slot * kXAtoms + x_atom) * kXAtomBytes);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int atom = 0; atom < kSlotAtoms; ++atom) {
+#pragma unroll
+            for (int k16 = 0; k16 < 4; ++k16) {
+                ptx::Wgmma<Element, kTokens>::multiply(sums_[tile][k16 % kSets],
+                                                       a + ((atom * kGemmAtomBytes) >> 4) + k16 * 2,
+                                                       b + ((atom * kXAtomBytes) >> 4) + k16 * 2);
+            }
+        }
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+    }
+
+    /// Hands back the slots whose products have completed: all but the newest.
+    __device__ __forceinline__ void release_slots() {
+        if ((threadIdx.x & 31) == 0) {
+            if (last_weight_slot_ != kNoSlot) {
+                ptx::mbarrier_arrive(shared_.weights_empty + 8 * last_weight_slot_);
+            }
+            if (last_x_slot_ != kNoSlot) ptx::mbarrier_arrive(shared_.x_empty + 8 * last_x_slot_);
+        }
+        last_weight_slot_ = kNoSlot;
+        last_x_slot_ = kNoSlot;
+    }
+
+    __device__ __forceinline__ void finish_products() {
+        ptx::wgmma_wait<0>();
+        pin_sums();
+    }
+
+    __device__ __forceinline__ void pin_sums() {
+#pragma unroll
+        for (auto& tile : sums_) {
+#pragma unroll
+            for (auto& set : tile) ptx::pin(set);
+        }
+    }
+
+    __device__ __forceinline__ void combine_sets() {
+#pragma unroll
+        for (auto& tile : sums_) {
+#pragma unroll
+            for (int i = 0; i < kValues; ++i) {
+                if (kSets >= 2) tile[0][i] += tile[1 % kSets][i];
+                if (kSets == 4) tile[0][i] += tile[2 % kSets][i] + tile[3 % kSets][i];
+            }
+        }
+    }
+
+    __device__ __forceinline__ float4* partial(int worker) const {
+        return p_.scratch.partials + int64_t{worker} * kPartialVectors + threadIdx.x;
+    }
+
+    __device__ __forceinline__ void add_partial(int worker) {
+        ptx::wait_flag(p_.scratch.flags + worker);
+        const float4* from = partial(worker);
+#pragma unroll
+        for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+            for (int g = 0; g < kTokens / 8; ++g) {
+                const float4 v = __ldcg(from + (tile * kTokens / 8 + g) * kConsumerThreads);
+                float* sum = &sums_[tile][0][g * 4];
+                sum[0] += v.x;
+                sum[1] += v.y;
+                sum[2] += v.z;
+                sum[3] += v.w;
+            }
+        }
+        ptx::barrier_sync(1, kConsumerThreads);
+        if (threadIdx.x == 0) *(p_.scratch.flags + worker) = 0;
+    }
+
+    __device__ __forceinline__ void publish_partial() {
+        float4* to = partial(blockIdx.x);
+#pragma unroll
+        for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+            for (int g = 0; g < kTokens / 8; ++g) {
+                const float* sum = &sums_[tile][0][g * 4];
+                __stcg(to + (tile * kTokens / 8 + g) * kConsumerThreads,
+                       make_float4(sum[0], sum[1], sum[2], sum[3]));
+            }
+        }
+        __threadfence();
+        ptx::barrier_sync(1, kConsumerThreads);
+        if (threadIdx.x == 0) ptx::store_release(p_.scratch.flags + blockIdx.x, 1);
+    }
+
+    /// The CTAs of a cluster hold partial sums of one block: each puts its own into its (now idle)
+    /// weight ring, and adds up and stores an equal share of the token groups.
+    __device__ __forceinline__ void reduce_in_cluster(int block) {
+        ptx::barrier_sync(1, kConsumerThreads);
+        const uint32_t mine = shared_.weights + threadIdx.x * 16;
+        constexpr uint32_t kVectorBytes = kConsumerThreads * 16;
+        constexpr int kGroups = kTokens / 8;
+#pragma unroll
+        for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+            for (int g = 0; g < kGroups; ++g) {
+                const float* sum = &sums_[tile][0][g * 4];
+                ptx::store_shared(mine + (tile * kGroups + g) * kVectorBytes,
+                                  make_float4(sum[0], sum[1], sum[2], sum[3]));
+            }
+        }
+        ptx::cluster_sync();
+        const int rank = static_cast<int>(ptx::cluster_rank());
+        for (int g = kGroups * rank / p_.line.split(); g < kGroups * (rank + 1) / p_.line.split();
+             ++g) {
+            float values[kRowTiles][4] = {};
+            for (int other = 0; other < p_.line.split(); ++other) {
+#pragma unroll
+                for (int tile = 0; tile < kRowTiles; ++tile) {
+                    const float4 v = ptx::load_shared_cluster(
+                        ptx::map_to_rank(mine + (tile * kGroups + g) * kVectorBytes, other));
+                    values[tile][0] += v.x;
+                    values[tile][1] += v.y;
+                    values[tile][2] += v.z;
+                    values[tile][3] += v.w;
+                }
+            }
+            store_groups(values, block, g * 8);
+        }
+        ptx::cluster_sync();  // no CTA may exit while another still reads its shared memory
+    }
+
+    __device__ __forceinline__ void store(int block) {
+        float values[kRowTiles][kValues];
+#pragma unroll
+        for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+            for (int i = 0; i < kValues; ++i) values[tile][i] = sums_[tile][0][i];
+        }
+        store_groups(values, block, 0);
+    }
+
+    template <int kCount>
+    __device__ __forceinline__ void store_groups(float (&values)[kRowTiles][kCount], int block,
+                                                 int first_token) {
+        const EpilogueParams& e = p_.epilogue;
+        const FragmentPlace place = fragment_place(threadIdx.x);
+#pragma unroll
+        for (int tile = 0; tile < kRowTiles; ++tile) {
+            scale_and_bias(values[tile], e, block * kRowTiles + tile, place);
+        }
+        activate(values[0], e.activation);
+        if (kRowTiles == 2 && e.gated) {
+#pragma unroll
+            for (int i = 0; i < kCount; ++i) values[0][i] *= values[kRowTiles - 1][i];
+            finish_tile<Element>(values[0], e, block * 64, first_token, place);
+            return;
+        }
+        finish_tile<Element>(values[0], e, block * kRowTiles * 64, first_token, place);
+        if (kRowTiles == 2) {
+            activate(values[kRowTiles - 1], e.activation);
+            finish_tile<Element>(values[kRowTiles - 1], e, (block * 2 + 1) * 64, first_token,
+                                 place);
+        }
+    }
+
+    static constexpr uint32_t kNoSlot = 0xffffffffu;
+
+    const DecodeParams& p_;
+    const DecodeShared& shared_;
+    const uint32_t slots_;
+    RingPosition weights_, x_;
+    uint32_t last_weight_slot_ = kNoSlot, last_x_slot_ = kNoSlot;
+    float sums_[kRowTiles][kSets][kValues];
+};
+
+template <typename Element, int kTokens, int kRowTiles>
+__global__ void __launch_bounds__(kDecodeThreads, 2)
+    split_gemm_decode(const __grid_constant__ CUtensorMap x_map,
+                      const __grid_constant__ DecodeParams p) {
+    extern __shared__ __align__(1024) uint8_t ring[];
+    __shared__ __align__(8) uint64_t barriers[4 * kMaxSlots];
+    const DecodeShared shared(ring, barriers, p.weight_slots);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+
+    if (warp == 4) {
+        stream_weights<kRowTiles>(p, shared, lane);
+    } else if (warp == 5) {
+        if (lane < p.x_slots) {
+            ptx::mbarrier_init(shared.x_full + 8 * lane, 1);
+            ptx::mbarrier_init(shared.x_empty + 8 * lane, kConsumerThreads / 32);
+        }
+        ptx::fence_mbarrier_init();
+        __syncwarp();
+        ptx::barrier_arrive(2, kDecodeThreads);
+        if (lane == 0) {
+            ptx::prefetch_tensor_map(x_map);
+            stream_x<kTokens>(p, x_map, shared);
+        }
+    } else {
+        ptx::barrier_sync(2, kDecodeThreads);
+        DecodeConsumer<Element, kTokens, kRowTiles>(p, shared).run();
+    }
+}
+
+}  // namespace dak::cuda

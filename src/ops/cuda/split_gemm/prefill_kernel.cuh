@@ -1,0 +1,507 @@
+#pragma once
+
+#include "ops/cuda/ptx.cuh"
+#include "ops/cuda/split_gemm/epilogue.cuh"
+#include "ops/cuda/split_gemm/params.h"
+#include "ops/cuda/wgmma.cuh"
+
+// y[n, m] = sum_k x[n, k] w[m, k] for many tokens: bound by the matrix units.
+//
+// Tile       128 weight rows (a row block: 2 row tiles) x kTokens tokens, per CTA.
+// Grid       kCluster CTAs per worker; the CTAs of a cluster work on the same row block and on
+//            neighbouring token tiles, each loads 1/kCluster of the weights and multicasts it.
+// Block      384 threads: warpgroup 0 loads (warp 0 weights, warp 1 x), warpgroups 1 and 2
+//            multiply one row tile each.
+// Shared     ring of stages (2 weight atoms, one x atom of kTokens tokens); two 8 KiB pieces per
+//            consumer for results on their way out.
+// Barriers   per stage: full (both loaders), empty (8 consumer warps of every CTA that the stage's
+//            weights come from or go to). Named barriers 1, 2 the consumers, 3, 4 gate and up.
+// Bytes      a weight atom crosses its tier once per kCluster * kTokens tokens.
+
+namespace dak::cuda {
+
+inline constexpr int kPrefillThreads = 384;
+inline constexpr int kPrefillRowTiles = 2;
+inline constexpr uint32_t kPieceBytes = 8192;  // 64 tokens x 64 rows of 16-bit results
+inline constexpr int kPieceTokens = 64;
+// Cuts of the stream fall on multiples of this: a piece of fewer steps costs more to hand over than
+// to compute.
+inline constexpr int kPrefillAlignment = 4;
+
+constexpr int prefill_stages(int tokens_per_tile) { return tokens_per_tile == 256 ? 4 : 6; }
+
+constexpr uint32_t prefill_stage_bytes(int tokens_per_tile) {
+    return kPrefillRowTiles * kGemmAtomBytes + static_cast<uint32_t>(tokens_per_tile) * 128;
+}
+
+constexpr uint32_t prefill_shared_bytes(int tokens_per_tile) {
+    return static_cast<uint32_t>(prefill_stages(tokens_per_tile)) *
+               prefill_stage_bytes(tokens_per_tile) +
+           4 * kPieceBytes;
+}
+
+/// A worker's tiles in the order it computes them: its range of the line, then its whole tiles.
+class TileWalk {
+  public:
+    __device__ __forceinline__ TileWalk(const PrefillParams& p, int worker)
+        : p_(p),
+          worker_(worker),
+          unit_(p.line.begin(worker)),
+          end_(p.line.begin(worker + 1)),
+          whole_(p.line.is_remote(worker) ? p.whole_tiles : worker - p.line.remote_workers()) {}
+
+    __device__ __forceinline__ bool next(Segment& segment) {
+        if (unit_ < end_) {
+            segment = p_.line.segment(unit_, end_, worker_);
+            unit_ += segment.length();
+            return true;
+        }
+        if (whole_ >= p_.whole_tiles) return false;
+        segment = {p_.line.blocks() + whole_, 0, p_.line.k_atoms(), worker_, worker_};
+        whole_ += p_.line.local_workers();
+        return true;
+    }
+
+  private:
+    const PrefillParams& p_;
+    int worker_;
+    int unit_, end_;
+    int whole_;
+};
+
+struct TilePlace {
+    int row_block;
+    int token_tile;  ///< of the cluster
+};
+
+__device__ __forceinline__ TilePlace place_of(const PrefillParams& p, int tile) {
+    const int remote = p.remote_tiles.tiles();
+    if (tile < remote) return {p.remote_tiles.row_block(tile), p.remote_tiles.token_tile(tile)};
+    return {p.remote_tiles.row_blocks + p.local_tiles.row_block(tile - remote),
+            p.local_tiles.token_tile(tile - remote)};
+}
+
+template <typename Element, int kTokens, int kCluster>
+class PrefillCta {
+  public:
+    __device__ __forceinline__ PrefillCta(const PrefillParams& p, const CUtensorMap& x_map,
+                                          const CUtensorMap& y_map, const void* ring,
+                                          const void* barriers)
+        : p_(p),
+          x_map_(x_map),
+          y_map_(y_map),
+          ring_(ptx::shared_address(ring)),
+          pieces_(ring_ + kStages * kStageBytes),
+          full_(ptx::shared_address(barriers)),
+          empty_(full_ + 8 * kStages),
+          rank_(kCluster > 1 ? static_cast<int>(ptx::cluster_rank()) : 0),
+          worker_(static_cast<int>(blockIdx.x) / kCluster) {}
+
+    __device__ __forceinline__ void init_barriers() const {
+        for (int i = 0; i < kStages; ++i) {
+            ptx::mbarrier_init(full_ + 8 * i, 2);
+            ptx::mbarrier_init(empty_ + 8 * i, 8 * kCluster);
+        }
+        ptx::fence_mbarrier_init();
+        ptx::prefetch_tensor_map(x_map_);
+        ptx::prefetch_tensor_map(y_map_);
+    }
+
+    __device__ __forceinline__ void stream_weights() const {
+        constexpr uint32_t kShare = kWeightBytes / kCluster;  // what this CTA loads for the cluster
+        constexpr uint16_t kEveryCta = (1u << kCluster) - 1;
+        const bool remote = p_.line.is_remote(worker_);
+        const uint64_t policy =
+            !remote && p_.evict_first ? ptx::policy_evict_first() : ptx::policy_evict_normal();
+        ptx::grid_launch_dependents();
+        if (!p_.early_weights) ptx::grid_wait();
+
+        uint32_t stage = 0, parity = 1;
+        uint32_t oldest = 0, oldest_parity = 0;  // of the remote bytes in flight
+        int issued = 0;
+        TileWalk walk(p_, worker_);
+        for (Segment s; walk.next(s);) {
+            const int row_tile = place_of(p_, s.block).row_block * kPrefillRowTiles;
+            for (int k = s.k_begin; k < s.k_end; ++k) {
+                ptx::mbarrier_wait(empty_ + 8 * stage, parity);
+                if (remote && issued++ >= p_.remote_stages) {
+                    ptx::mbarrier_wait(full_ + 8 * oldest, oldest_parity);
+                    if (++oldest == kStages) {
+                        oldest = 0;
+                        oldest_parity ^= 1;
+                    }
+                }
+                const uint32_t full = full_ + 8 * stage;
+                const uint32_t to = ring_ + stage * kStageBytes;
+                ptx::mbarrier_arrive_expect(full, kWeightBytes);
+                if constexpr (kCluster == 1) {
+#pragma unroll
+                    for (int t = 0; t < kPrefillRowTiles; ++t) {
+                        ptx::bulk_load(to + t * kGemmAtomBytes, atom(row_tile + t, k),
+                                       kGemmAtomBytes, full, policy);
+                    }
+                } else {
+                    const uint32_t offset = rank_ * kShare;
+                    const uint8_t* from =
+                        atom(row_tile + static_cast<int>(offset / kGemmAtomBytes), k);
+                    ptx::bulk_load_multicast(to + offset, from + offset % kGemmAtomBytes, kShare,
+                                             full, kEveryCta, policy);
+                }
+                if (++stage == kStages) {
+                    stage = 0;
+                    parity ^= 1;
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void stream_x() const {
+        ptx::grid_wait();
+        uint32_t stage = 0, parity = 1;
+        TileWalk walk(p_, worker_);
+        for (Segment s; walk.next(s);) {
+            const int token = token_base(place_of(p_, s.block));
+            for (int k = s.k_begin; k < s.k_end; ++k) {
+                ptx::mbarrier_wait(empty_ + 8 * stage, parity);
+                ptx::mbarrier_arrive_expect(full_ + 8 * stage, kXBytes);
+                ptx::tensor_load(ring_ + stage * kStageBytes + kWeightBytes, x_map_, k * 64, token,
+                                 full_ + 8 * stage);
+                if (++stage == kStages) {
+                    stage = 0;
+                    parity ^= 1;
+                }
+            }
+        }
+    }
+
+    /// Warpgroup `consumer` (0 or 1) multiplies row tile `consumer` of every row block.
+    __device__ __forceinline__ void consume(int consumer) {
+        consumer_ = consumer;
+        thread_ = static_cast<int>(threadIdx.x) % 128;
+        release_target_ = empty_;
+        if (kCluster > 1) {
+            release_target_ = ptx::map_to_rank(empty_, smaller(thread_ % 32, kCluster - 1));
+        }
+        ptx::grid_wait();
+        int units_done = 0;
+        TileWalk walk(p_, worker_);
+        for (Segment s; walk.next(s);) {
+            const bool complete = compute(s, units_done);
+            units_done += s.length();
+            if (complete) store(place_of(p_, s.block));
+        }
+        publish();
+        if (thread_ == 0) ptx::bulk_wait_read<0>();
+    }
+
+  private:
+    static constexpr int kStages = prefill_stages(kTokens);
+    static constexpr uint32_t kWeightBytes = kPrefillRowTiles * kGemmAtomBytes;
+    static constexpr uint32_t kXBytes = kTokens * 128;
+    static constexpr uint32_t kStageBytes = kWeightBytes + kXBytes;
+    static constexpr int kValues = kTokens / 2;
+    static constexpr int kVectors = kTokens / 8;  // of 4 values, a thread's part of a tile
+    static constexpr int kChunk = 4;              // vectors of a partial sum added per step
+    static constexpr int kChunks = kVectors / kChunk;
+    static constexpr int kPublishSteps = 6;  // steps until a partial sum is visible
+
+    __device__ __forceinline__ const uint8_t* atom(int row_tile, int k) const {
+        const int existing = smaller(row_tile, p_.weight.row_tiles - 1);
+        return p_.weight.atom(int64_t{existing} * p_.weight.k_atoms + k);
+    }
+
+    __device__ __forceinline__ int token_base(TilePlace place) const {
+        return (place.token_tile * kCluster + rank_) * kTokens;
+    }
+
+    /// Computes a segment; true when the sums are the whole tile's, for this CTA to store.
+    __device__ __forceinline__ bool compute(const Segment& s, int units_before) {
+#pragma unroll
+        for (float& value : sums_) value = 0.0f;
+        ptx::pin(sums_);
+        ptx::wgmma_fence();
+
+        const bool head = s.head == worker_;
+        int add_at = s.length();
+        if (head && s.last == worker_ + 1) {
+            const int at =
+                larger(3, add_position(p_.line.k_atoms() - s.k_end, units_before, kPublishSteps));
+            if (at + kChunks <= s.length()) add_at = at;
+        }
+        int k = 0;
+        for (; k < add_at; ++k) {
+            step();
+            if (k == 1) publish();  // by now the stores of the partial sum have long drained
+        }
+        const bool added = add_at < s.length();
+        if (added) {
+            add_while_multiplying(s.last);
+            for (k += kChunks; k < s.length(); ++k) step();
+        }
+        ptx::wgmma_wait<0>();
+        ptx::pin(sums_);
+        release();
+
+        if (!head) {
+            publish();
+            write_partial();
+            return false;
+        }
+        if (!added) {
+            for (int worker = worker_ + 1; worker <= s.last; ++worker) {
+                if (p_.line.begin(worker) < p_.line.begin(worker + 1)) add_partial(worker);
+            }
+        }
+        return true;
+    }
+
+    /// One k atom.
+    __device__ __forceinline__ void step() {
+        ptx::mbarrier_wait(full_ + 8 * stage_, parity_);
+        const uint32_t base = ring_ + stage_ * kStageBytes;
+        const uint64_t a = ptx::operand(base + consumer_ * kGemmAtomBytes);
+        const uint64_t b = ptx::operand(base + kWeightBytes);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int k16 = 0; k16 < 4; ++k16) {
+            ptx::Wgmma<Element, kTokens>::multiply(sums_, a + k16 * 2, b + k16 * 2);
+        }
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        release();
+        unreleased_ = stage_;
+        if (++stage_ == kStages) {
+            stage_ = 0;
+            parity_ ^= 1;
+        }
+    }
+
+    /// Hands back the stage before the newest, whose products have completed.
+    __device__ __forceinline__ void release() {
+        if (unreleased_ == kNone) return;
+        const int lane = thread_ % 32;
+        if (kCluster > 1) {
+            if (lane < kCluster) ptx::mbarrier_arrive_cluster(release_target_ + 8 * unreleased_);
+        } else if (lane == 0) {
+            ptx::mbarrier_arrive(empty_ + 8 * unreleased_);
+        }
+        unreleased_ = kNone;
+    }
+
+    // ---- partial sums: slot and flag of this CTA's and consumer's counterpart at `worker` -------
+
+    __device__ __forceinline__ int slot_of(int worker) const {
+        return (worker * kCluster + rank_) * 2 + consumer_;
+    }
+    __device__ __forceinline__ float4* partial(int worker) const {
+        return p_.scratch.partials + int64_t{slot_of(worker)} * kVectors * 128 + thread_;
+    }
+
+    __device__ __forceinline__ void write_partial() {
+        float4* to = partial(worker_);
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) {
+            const float* v = &sums_[i * 4];
+            __stcg(to + i * 128, make_float4(v[0], v[1], v[2], v[3]));
+        }
+        unpublished_ = true;
+    }
+
+    __device__ __forceinline__ void publish() {
+        if (!unpublished_) return;
+        unpublished_ = false;
+        __threadfence();
+        ptx::barrier_sync(1 + consumer_, 128);
+        if (thread_ == 0) ptx::store_release(p_.scratch.flags + slot_of(worker_), 1);
+    }
+
+    __device__ __forceinline__ void clear_flag(int worker) {
+        ptx::barrier_sync(1 + consumer_, 128);
+        if (thread_ == 0) p_.scratch.flags[slot_of(worker)] = 0;
+    }
+
+    __device__ __forceinline__ void add_chunk(int chunk, const float4 (&v)[kChunk]) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) {
+            float* sum = &sums_[(chunk * kChunk + i) * 4];
+            sum[0] += v[i].x;
+            sum[1] += v[i].y;
+            sum[2] += v[i].z;
+            sum[3] += v[i].w;
+        }
+    }
+
+    __device__ __forceinline__ void load_chunk(const float4* from, int chunk, float4 (&v)[kChunk]) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) v[i] = __ldcg(from + (chunk * kChunk + i) * 128);
+    }
+
+    __device__ __forceinline__ void add_partial(int worker) {
+        ptx::wait_flag(p_.scratch.flags + slot_of(worker));
+        const float4* from = partial(worker);
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+            float4 v[kChunk];
+            load_chunk(from, chunk, v);
+            add_chunk(chunk, v);
+        }
+        clear_flag(worker);
+    }
+
+    /// The same, a chunk per step, each loaded under the step before.
+    __device__ __forceinline__ void add_while_multiplying(int worker) {
+        ptx::wait_flag(p_.scratch.flags + slot_of(worker));
+        const float4* from = partial(worker);
+        float4 v[kChunk];
+        load_chunk(from, 0, v);
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+            step();
+            ptx::wgmma_wait<0>();
+            ptx::pin(sums_);
+            add_chunk(chunk, v);
+            if (chunk + 1 < kChunks) load_chunk(from, chunk + 1, v);
+            ptx::pin(sums_);
+        }
+        clear_flag(worker);
+    }
+
+    // ---- results
+    // ---------------------------------------------------------------------------------
+
+    /// 64 tokens at a time. Every piece passes through the first registers, so that the code of the
+    /// epilogue exists once.
+    __device__ __forceinline__ void store(TilePlace place) {
+        constexpr int kPieceValues = kPieceTokens / 2;
+#pragma unroll 1
+        for (int piece = 0; piece < kTokens / kPieceTokens; ++piece) {
+            float values[kPieceValues];
+#pragma unroll
+            for (int i = 0; i < kPieceValues; ++i) values[i] = sums_[i];
+#pragma unroll
+            for (int i = 0; i < kValues - kPieceValues; ++i) sums_[i] = sums_[i + kPieceValues];
+            store_piece(values, place, piece);
+        }
+    }
+
+    __device__ __forceinline__ void store_piece(float (&values)[32], TilePlace place, int piece) {
+        const EpilogueParams& e = p_.epilogue;
+        const FragmentPlace fragment = fragment_place(thread_);
+        const int row_tile = place.row_block * kPrefillRowTiles + consumer_;
+        const int row = (e.gated ? place.row_block : row_tile) * 64;
+        const int token = token_base(place) + piece * kPieceTokens;
+        scale_and_bias(values, e, row_tile, fragment);
+        if (!e.gated || consumer_ == 0) activate(values, e.activation);
+        if (e.gated) {
+            multiply_by_up(values);
+            if (consumer_ == 1) return;
+        }
+        if (!e.tensor_store) {
+            finish_tile<Element>(values, e, row, token, fragment);
+            return;
+        }
+        if (e.residual != nullptr) add_residual<Element>(values, e, row, token, fragment);
+        store_through_shared(values, piece % 2, row, token);
+    }
+
+    /// Through one of this consumer's two buffers, token-major and swizzled as y's tensor map
+    /// expects.
+    __device__ __forceinline__ void store_through_shared(const float (&values)[32], int which,
+                                                         int row, int token) {
+        const int lane = thread_ % 32;
+        if (thread_ == 0) ptx::bulk_wait_read<1>();
+        ptx::barrier_sync(1 + consumer_, 128);
+        const uint32_t buffer = pieces_ + (consumer_ * 2 + which) * kPieceBytes;
+        const int chunk = thread_ / 32 * 2 + (lane >> 3 & 1);
+        const int in_group = (lane & 7) + (lane >> 4) * 8;
+        const uint32_t to = buffer + in_group * 128 + ((chunk ^ (lane & 7)) << 4);
+#pragma unroll
+        for (int g = 0; g < 8; g += 2) {
+            const float* v = &values[g * 4];
+            ptx::store_matrix_transposed(to + g * 1024, pack(v[0], v[1]), pack(v[2], v[3]),
+                                         pack(v[4], v[5]), pack(v[6], v[7]));
+        }
+        ptx::fence_async_shared();
+        ptx::barrier_sync(1 + consumer_, 128);
+        if (thread_ == 0) {
+            ptx::tensor_store(y_map_, row, token, buffer);
+            ptx::bulk_commit();
+        }
+    }
+
+    __device__ __forceinline__ static uint32_t pack(float low, float high) {
+        const Element pair[2] = {rounded<Element>(low), rounded<Element>(high)};
+        return *reinterpret_cast<const uint32_t*>(pair);
+    }
+
+    /// Consumer 0 holds the gate, consumer 1 the up half: they meet in consumer 1's buffers, which
+    /// it has no other use for, in fp32.
+    __device__ __forceinline__ void multiply_by_up(float (&values)[32]) {
+        const uint32_t mine = pieces_ + 2 * kPieceBytes + thread_ * 16;
+        if (consumer_ == 1) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const float* v = &values[i * 4];
+                ptx::store_shared(mine + i * 2048, make_float4(v[0], v[1], v[2], v[3]));
+            }
+        }
+        ptx::barrier_sync(3, 256);
+        if (consumer_ == 0) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                float* v = &values[i * 4];
+                const float4 up = ptx::load_shared(mine + i * 2048);
+                v[0] *= up.x;
+                v[1] *= up.y;
+                v[2] *= up.z;
+                v[3] *= up.w;
+            }
+        }
+        ptx::barrier_sync(4, 256);
+    }
+
+    static constexpr uint32_t kNone = 0xffffffffu;
+
+    const PrefillParams& p_;
+    const CUtensorMap& x_map_;
+    const CUtensorMap& y_map_;
+    const uint32_t ring_, pieces_, full_, empty_;
+    const int rank_, worker_;
+    // Consumers only:
+    int consumer_ = 0, thread_ = 0;
+    uint32_t release_target_ = 0;
+    uint32_t stage_ = 0, parity_ = 0, unreleased_ = kNone;
+    bool unpublished_ = false;
+    float sums_[kValues];
+};
+
+template <typename Element, int kTokens, int kCluster>
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    split_gemm_prefill(const __grid_constant__ CUtensorMap x_map,
+                       const __grid_constant__ CUtensorMap y_map,
+                       const __grid_constant__ PrefillParams p) {
+    extern __shared__ __align__(1024) uint8_t ring[];
+    __shared__ __align__(8) uint64_t barriers[2 * prefill_stages(kTokens)];
+    PrefillCta<Element, kTokens, kCluster> cta(p, x_map, y_map, ring, barriers);
+    if (threadIdx.x == 0) cta.init_barriers();
+    if constexpr (kCluster > 1) {
+        ptx::cluster_sync();
+    } else {
+        __syncthreads();
+    }
+    if (threadIdx.x < 128) {
+        ptx::decrease_registers<40>();
+        if (threadIdx.x == 0) cta.stream_weights();
+        if (threadIdx.x == 32) cta.stream_x();
+    } else {
+        ptx::increase_registers<232>();
+        cta.consume(static_cast<int>(threadIdx.x) / 128 - 1);
+    }
+    // No CTA may exit while another still copies into it or releases its stages.
+    if constexpr (kCluster > 1) {
+        __syncwarp();
+        ptx::cluster_sync();
+    }
+}
+
+}  // namespace dak::cuda

@@ -1,0 +1,243 @@
+#include "ops/cuda/split_gemm/split_gemm.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/cuda/check.h"
+#include "ops/cuda/split_gemm/kernels.h"
+#include "ops/cuda/tensor_map.h"
+
+namespace dak::cuda {
+namespace {
+
+static_assert(kGemmAtomBytes == kAtomBytes);
+
+// The shared memory plans of the two kernels (decode_kernel.cuh, prefill_kernel.cuh).
+constexpr int kDecodeThreads = 192;
+constexpr int kPrefillThreads = 384;
+constexpr int64_t kMaxSharedBytes = 227 * kKiB - 2 * kKiB;  // less the static part, rounded up
+// The largest partial sum of a CTA: 128 rows x 256 tokens in fp32; and one flag per consumer.
+constexpr int64_t kPartialBytes = 128 * 256 * 4;
+constexpr int kFlagsPerCta = 2;
+
+int64_t decode_shared_bytes(const GemmConfig& config) {
+    const int64_t x_atoms = config.tokens_per_tile == 8 ? 4 : 2;
+    return config.weight_slots * 2 * kAtomBytes +
+           config.x_slots * x_atoms * config.tokens_per_tile * 128;
+}
+
+int64_t prefill_shared_bytes(const GemmConfig& config) {
+    const int64_t stages = config.tokens_per_tile == 256 ? 4 : 6;
+    return stages * (2 * kAtomBytes + config.tokens_per_tile * 128) + 4 * kAtomBytes;
+}
+
+const void* kernel_of(const GemmConfig& config, DType dtype) {
+    const bool bf16 = dtype == DType::kBF16;
+    if (config.kernel == GemmKernel::kDecode) {
+        return bf16 ? decode_kernel<__nv_bfloat16>(config.tokens_per_tile, config.row_tiles)
+                    : decode_kernel<__half>(config.tokens_per_tile, config.row_tiles);
+    }
+    return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.cluster)
+                : prefill_kernel<__half>(config.tokens_per_tile, config.cluster);
+}
+
+void check_args(const GemmArgs& args) {
+    const PackedShape& w = args.weight.shape;
+    require(
+        args.ldx % 8 == 0 && args.ldx >= w.cols && reinterpret_cast<uintptr_t>(args.x) % 16 == 0,
+        "split GEMM: x needs 16-byte aligned rows of at least {} elements, not stride {} at {}",
+        w.cols, args.ldx, args.x);
+    const int64_t most_features =
+        args.epilogue.gated ? round_up(w.rows, 2 * kAtomRows) / 2 : w.rows;
+    require(args.out_features > 0 && args.out_features <= most_features,
+            "split GEMM: {} output features from a weight of {} rows", args.out_features, w.rows);
+    require(args.ldy >= args.out_features, "split GEMM: rows of y are {} apart but {} long",
+            args.ldy, args.out_features);
+    require(args.epilogue.residual == nullptr || args.epilogue.ld_residual >= args.out_features,
+            "split GEMM: rows of the residual are {} apart but {} long", args.epilogue.ld_residual,
+            args.out_features);
+}
+
+WeightView weight_view(const SplitTensor& weight) {
+    return {reinterpret_cast<const uint8_t*>(weight.remote),
+            reinterpret_cast<const uint8_t*>(weight.local), weight.remote_atoms,
+            static_cast<int>(weight.shape.k_atoms()), static_cast<int>(weight.shape.row_tiles())};
+}
+
+EpilogueParams epilogue_params(const GemmArgs& args, bool tensor_store) {
+    const GemmEpilogue& e = args.epilogue;
+    return {.y = args.y,
+            .bias = e.bias,
+            .residual = e.residual,
+            .ldy = args.ldy,
+            .ld_residual = e.ld_residual,
+            .tokens = static_cast<int>(args.tokens),
+            .out_features = static_cast<int>(args.out_features),
+            .scale = e.scale,
+            .activation = e.activation,
+            .gated = e.gated,
+            .fp32_output = args.fp32_output,
+            .tensor_store = tensor_store};
+}
+
+GemmScratch scratch_of(const GemmWorkspace& workspace) {
+    return {static_cast<float4*>(workspace.partials()), workspace.flags()};
+}
+
+DecodeParams decode_params(const GemmArgs& args, const GemmConfig& config,
+                           const GemmWorkspace& workspace) {
+    return {.weight = weight_view(args.weight),
+            .epilogue = epilogue_params(args, false),
+            .scratch = scratch_of(workspace),
+            .line = work_line(shape_of(args), config),
+            .weight_slots = config.weight_slots,
+            .remote_slots = config.remote_slots,
+            .x_slots = config.x_slots,
+            .early_weights = config.early_weights};
+}
+
+PrefillParams prefill_params(const GemmArgs& args, const GemmConfig& config,
+                             const GemmWorkspace& workspace, bool tensor_store) {
+    const GemmShape shape = shape_of(args);
+    const RowBlocks blocks = row_blocks(shape, config);
+    const int groups = token_tiles(shape, config);
+    const int local = blocks.total - blocks.remote;
+    return {.weight = weight_view(args.weight),
+            .epilogue = epilogue_params(args, tensor_store),
+            .scratch = scratch_of(workspace),
+            .remote_tiles = {blocks.remote, groups, config.group},
+            .local_tiles = {local, groups, config.group},
+            .line = work_line(shape, config),
+            .whole_tiles = local * groups - config.streamed_tiles,
+            .remote_stages = config.remote_slots,
+            .evict_first = config.evict_first,
+            .early_weights = config.early_weights};
+}
+
+void launch(const void* kernel, const GemmConfig& config, int threads, int64_t shared_bytes,
+            bool programmatic, cudaStream_t stream, void** params) {
+    require(kernel != nullptr, "split GEMM: no kernel for \"{}\"", config.to_string());
+    require(shared_bytes <= kMaxSharedBytes, "split GEMM: \"{}\" needs {} of shared memory",
+            config.to_string(), format_bytes(shared_bytes));
+    // Cheap after the first time, and needed on every device.
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          "split GEMM: shared memory");
+    std::array<cudaLaunchAttribute, 2> attributes{};
+    unsigned count = 0;
+    if (programmatic) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (config.cluster > 1) {
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count++].val.clusterDim = {static_cast<unsigned>(config.cluster), 1, 1};
+    }
+    cudaLaunchConfig_t launch{};
+    launch.gridDim = dim3(static_cast<unsigned>(config.ctas()));
+    launch.blockDim = dim3(static_cast<unsigned>(threads));
+    launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    launch.stream = stream;
+    launch.attrs = attributes.data();
+    launch.numAttrs = count;
+    check(cudaLaunchKernelExC(&launch, kernel, params), "split GEMM: launch");
+}
+
+int clusters_at_once(int cluster) {
+    GemmConfig config;
+    config.kernel = GemmKernel::kPrefill;
+    config.tokens_per_tile = 256;
+    config.cluster = cluster;
+    const void* kernel = kernel_of(config, DType::kBF16);
+    const int64_t shared_bytes = prefill_shared_bytes(config);
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          "split GEMM: shared memory");
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    cudaLaunchConfig_t launch{};
+    launch.gridDim = dim3(static_cast<unsigned>(cluster));
+    launch.blockDim = dim3(kPrefillThreads);
+    launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    launch.attrs = &attribute;
+    launch.numAttrs = 1;
+    int clusters = 0;
+    check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &launch), "split GEMM: occupancy");
+    return clusters;
+}
+
+}  // namespace
+
+GemmShape shape_of(const GemmArgs& args) {
+    return {args.tokens, args.weight.shape, args.epilogue.gated,
+            args.staged ? 0 : args.weight.remote_atoms};
+}
+
+GemmWorkspace::GemmWorkspace(const GemmMachine& machine)
+    : ctas_(machine.sms), flag_offset_(machine.sms * kPartialBytes) {
+    const int64_t bytes = flag_offset_ + machine.sms * kFlagsPerCta * int64_t{sizeof(uint32_t)};
+    check(cudaMalloc(&memory_, static_cast<size_t>(bytes)), "split GEMM workspace");
+    check(cudaMemset(flags(), 0, static_cast<size_t>(bytes - flag_offset_)),
+          "split GEMM workspace");
+}
+
+GemmWorkspace::GemmWorkspace(GemmWorkspace&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)),
+      ctas_(other.ctas_),
+      flag_offset_(other.flag_offset_) {}
+
+GemmWorkspace::~GemmWorkspace() {
+    if (memory_ != nullptr) cudaFree(memory_);
+}
+
+uint32_t* GemmWorkspace::flags() const {
+    return reinterpret_cast<uint32_t*>(static_cast<std::byte*>(memory_) + flag_offset_);
+}
+
+GemmMachine current_gemm_machine() {
+    int device = 0;
+    GemmMachine machine;
+    check(cudaGetDevice(&device), "current device");
+    check(cudaDeviceGetAttribute(&machine.sms, cudaDevAttrMultiProcessorCount, device),
+          "number of SMs");
+    machine.clusters_of_2 = clusters_at_once(2);
+    machine.clusters_of_4 = clusters_at_once(4);
+    return machine;
+}
+
+void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorkspace& workspace,
+                cudaStream_t stream, bool programmatic) {
+    check_args(args);
+    require(config.ctas() <= workspace.ctas(),
+            "split GEMM: \"{}\" has more CTAs than can run at once ({})", config.to_string(),
+            workspace.ctas());
+    const PackedShape& w = args.weight.shape;
+    CUtensorMap x_map =
+        tensor_map(w.dtype, args.x, args.tokens, w.cols, args.ldx, config.tokens_per_tile);
+    const void* kernel = kernel_of(config, w.dtype);
+    if (config.kernel == GemmKernel::kDecode) {
+        DecodeParams params = decode_params(args, config, workspace);
+        void* pointers[] = {&x_map, &params};
+        launch(kernel, config, kDecodeThreads, decode_shared_bytes(config), programmatic, stream,
+               pointers);
+        return;
+    }
+    // The copy engine cuts rows off in steps of 16 bytes only.
+    const bool tensor_store = !args.fp32_output && args.ldy % 8 == 0 &&
+                              args.out_features % 8 == 0 &&
+                              reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
+    CUtensorMap y_map =
+        tensor_store ? tensor_map(w.dtype, args.y, args.tokens, args.out_features, args.ldy, 64)
+                     : x_map;
+    PrefillParams params = prefill_params(args, config, workspace, tensor_store);
+    void* pointers[] = {&x_map, &y_map, &params};
+    launch(kernel, config, kPrefillThreads, prefill_shared_bytes(config), programmatic, stream,
+           pointers);
+}
+
+}  // namespace dak::cuda

@@ -1,0 +1,65 @@
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "memory/arena.h"
+
+namespace dak {
+namespace {
+
+bool has_gpu() {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+TEST(CudaArena, DeviceMemoryHoldsWhatIsCopiedIn) {
+    if (!has_gpu()) GTEST_SKIP() << "no GPU";
+    Arena arena = Arena::device("weights", 3 * kMiB);
+    std::byte* memory = arena.allocate(2 * kMiB);
+    const std::vector<std::byte> in(2 * kMiB, std::byte{0x5a});
+    std::vector<std::byte> out(2 * kMiB);
+    ASSERT_EQ(cudaMemcpy(memory, in.data(), in.size(), cudaMemcpyDefault), cudaSuccess);
+    ASSERT_EQ(cudaMemcpy(out.data(), memory, out.size(), cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(in, out);
+}
+
+TEST(CudaArena, PinnedHostMemoryIsReadableByTheGpu) {
+    if (!has_gpu()) GTEST_SKIP() << "no GPU";
+    // Large enough that several threads touch it.
+    const int64_t bytes = kGiB + 2 * kMiB;
+    Arena host = Arena::pinned_host("offloaded weights", bytes);
+    std::byte* memory = host.allocate(bytes);
+    std::memset(memory + kGiB - kMiB, 0x17, 2 * kMiB);
+    Arena device = Arena::device("copy", 2 * kMiB);
+    std::byte* copy = device.allocate(2 * kMiB);
+    ASSERT_EQ(cudaMemcpy(copy, memory + kGiB - kMiB, 2 * kMiB, cudaMemcpyDefault), cudaSuccess);
+    std::vector<std::byte> out(2 * kMiB);
+    ASSERT_EQ(cudaMemcpy(out.data(), copy, out.size(), cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(out, std::vector<std::byte>(2 * kMiB, std::byte{0x17}));
+    cudaPointerAttributes attributes{};
+    ASSERT_EQ(cudaPointerGetAttributes(&attributes, memory), cudaSuccess);
+    EXPECT_EQ(attributes.devicePointer, memory);
+}
+
+TEST(CudaArena, RefusalSaysHowMuchWasAsked) {
+    if (!has_gpu()) GTEST_SKIP() << "no GPU";
+    try {
+        Arena::device("KV cache", int64_t{1} << 50);
+        FAIL() << "a PiB was granted";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("KV cache"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos) << error.what();
+    }
+}
+
+TEST(CudaArena, EmptyArenasNeedNoGpu) {
+    EXPECT_EQ(Arena::device("none", 0).capacity_bytes(), 0);
+    EXPECT_EQ(Arena::pinned_host("none", 0).capacity_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace dak

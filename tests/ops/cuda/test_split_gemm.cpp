@@ -1,0 +1,623 @@
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numbers>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/check.h"
+#include "ops/cuda/reference.h"
+#include "ops/cuda/split_gemm/split_gemm.h"
+#include "ops/cuda/staging.h"
+
+namespace dak::cuda {
+namespace {
+
+constexpr int64_t kGuardRows = 1;  // rows past the end of y that must stay as they were
+constexpr uint8_t kPoison = 0xff;  // NaN in every type
+
+bool has_hopper() {
+    int count = 0, major = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0 &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
+           major == 9;
+}
+
+/// Device memory with a host copy.
+template <typename T>
+class DeviceArray {
+  public:
+    explicit DeviceArray(const std::vector<T>& values) : size_(values.size()) {
+        allocate();
+        upload(values);
+    }
+    explicit DeviceArray(size_t size) : size_(size) { allocate(); }
+    DeviceArray(const DeviceArray&) = delete;
+    DeviceArray& operator=(const DeviceArray&) = delete;
+    ~DeviceArray() { cudaFree(data_); }
+
+    T* data() const { return data_; }
+    void upload(const std::vector<T>& values) {
+        check(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyDefault), "upload");
+    }
+    std::vector<T> download() const {
+        std::vector<T> values(size_);
+        check(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDefault), "download");
+        return values;
+    }
+    void poison() { check(cudaMemset(data_, kPoison, size_ * sizeof(T)), "poison"); }
+
+  private:
+    void allocate() {
+        void* memory = nullptr;
+        check(cudaMalloc(&memory, std::max<size_t>(16, size_ * sizeof(T))), "test memory");
+        data_ = static_cast<T*>(memory);
+    }
+    size_t size_;
+    T* data_ = nullptr;
+};
+
+enum class RemoteTier { kHost, kLoopback, kStaged };
+
+struct Case {
+    int64_t tokens = 1, rows = 64, cols = 64;
+    DType dtype = DType::kBF16;
+    int64_t remote_atoms = 0;
+    RemoteTier tier = RemoteTier::kHost;
+    Activation activation = Activation::kNone;
+    bool gated = false, bias = false, residual = false, fp32_output = false;
+    int64_t ldy_padding = 0;
+    uint32_t seed = 1;
+
+    std::string to_string() const {
+        return fmt::format(
+            "N{} M{} K{} {} remote {} tier {} activation {} gated {} bias {} residual {} fp32 {} "
+            "ldy +{}",
+            tokens, rows, cols, name_of(dtype), remote_atoms, static_cast<int>(tier),
+            static_cast<int>(activation), gated, bias, residual, fp32_output, ldy_padding);
+    }
+};
+
+double activated(double x, Activation activation) {
+    switch (activation) {
+        case Activation::kNone:
+            return x;
+        case Activation::kRelu:
+            return std::max(x, 0.0);
+        case Activation::kGelu:
+            return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+        case Activation::kGeluTanh:
+            return 0.5 * x *
+                   (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+        case Activation::kSilu:
+            return x / (1 + std::exp(-x));
+    }
+    return x;
+}
+
+/// One product with all its operands on the GPU and its oracle.
+class Product {
+  public:
+    Product(const Case& c, Arena& local, Arena& host, Arena& loopback)
+        : c_(c),
+          shape_{c.rows, c.cols, c.dtype},
+          features_(c.gated ? c.rows / 2 - 5 : c.rows),
+          ldx_(round_up(c.cols, 8)),
+          ldy_(features_ + c.ldy_padding),
+          x_(random_values(c.tokens * ldx_, c.seed, 1.0)),
+          w_(random_values(c.rows * c.cols, c.seed + 1, 1.0 / std::sqrt(double(c.cols)))),
+          bias_(static_cast<size_t>(c.rows)),
+          residual_(random_values(c.tokens * features_, c.seed + 2, 1.0)),
+          device_x_(x_),
+          device_bias_(static_cast<size_t>(c.rows)),
+          device_residual_(residual_),
+          y_(static_cast<size_t>((c.tokens + kGuardRows) * ldy_ * (c.fp32_output ? 4 : 2))) {
+        std::mt19937 generator(c.seed + 3);
+        std::normal_distribution<float> normal;
+        for (float& value : bias_) value = normal(generator);
+        device_bias_.upload(bias_);
+        // Padding columns of x are never to be read.
+        poison_padding();
+        pack(local, c.tier == RemoteTier::kHost ? host : loopback);
+    }
+
+    GemmArgs args() {
+        GemmArgs args;
+        args.weight = weight_;
+        args.staged = c_.tier == RemoteTier::kStaged;
+        args.x = device_x_.data();
+        args.ldx = ldx_;
+        args.tokens = c_.tokens;
+        args.y = y_.data();
+        args.ldy = ldy_;
+        args.out_features = features_;
+        args.fp32_output = c_.fp32_output;
+        args.epilogue.bias = c_.bias ? device_bias_.data() : nullptr;
+        args.epilogue.activation = c_.activation;
+        args.epilogue.gated = c_.gated;
+        args.epilogue.scale = 0.75f;
+        args.epilogue.residual = c_.residual ? device_residual_.data() : nullptr;
+        args.epilogue.ld_residual = features_;
+        return args;
+    }
+
+    void poison() { y_.poison(); }
+    std::vector<uint8_t> result() const { return y_.download(); }
+
+    /// Empty when the result is right; otherwise what is wrong with it.
+    std::string verdict(cudaStream_t stream) const {
+        const std::vector<double> expected = oracle(stream);
+        const std::vector<uint8_t> bytes = y_.download();
+        double error = 0, norm = 0, worst = 0;
+        for (int64_t n = 0; n < c_.tokens; ++n) {
+            for (int64_t m = 0; m < features_; ++m) {
+                const double value = element(bytes, n * ldy_ + m);
+                const double reference = expected[static_cast<size_t>(n * features_ + m)];
+                if (!std::isfinite(value)) {
+                    return fmt::format("y[{}, {}] is {}, not {}", n, m, value, reference);
+                }
+                error += (value - reference) * (value - reference);
+                norm += reference * reference;
+                worst = std::max(worst, std::abs(value - reference) / (1 + std::abs(reference)));
+            }
+        }
+        for (int64_t n = 0; n < c_.tokens + kGuardRows; ++n) {
+            for (int64_t m = n < c_.tokens ? features_ : 0; m < ldy_; ++m) {
+                if (!std::isnan(element(bytes, n * ldy_ + m))) {
+                    return fmt::format("y[{}, {}] outside the result was written", n, m);
+                }
+            }
+        }
+        // Half an ulp of the output type relative to each value, plus fp32 rounding of the sum.
+        const double ulp = c_.fp32_output             ? 1e-6
+                           : c_.dtype == DType::kBF16 ? 1.0 / 256
+                                                      : 1.0 / 2048;
+        const double relative = std::sqrt(error / std::max(norm, 1e-30));
+        if (relative > 0.5 * ulp + 2e-5 || worst > ulp + 1e-4) {
+            return fmt::format("error {:.2e} of the norm, worst {:.2e}", relative, worst);
+        }
+        return {};
+    }
+
+  private:
+    uint16_t rounded(float value) const {
+        return c_.dtype == DType::kBF16 ? from_float<BF16>(value).bits
+                                        : from_float<F16>(value).bits;
+    }
+    float widened(uint16_t bits) const {
+        return c_.dtype == DType::kBF16 ? to_float(BF16{bits}) : to_float(F16{bits});
+    }
+    double element(const std::vector<uint8_t>& bytes, int64_t index) const {
+        if (c_.fp32_output) {
+            float value;
+            std::memcpy(&value, bytes.data() + index * 4, 4);
+            return value;
+        }
+        uint16_t bits;
+        std::memcpy(&bits, bytes.data() + index * 2, 2);
+        return widened(bits);
+    }
+    std::vector<uint16_t> random_values(int64_t count, uint32_t seed, double scale) const {
+        std::mt19937 generator(seed);
+        std::vector<uint16_t> values(static_cast<size_t>(count));
+        for (uint16_t& value : values) {
+            const double uniform = static_cast<double>(generator()) / 4294967296.0 - 0.5;
+            value = rounded(static_cast<float>(uniform * 3.4641 * scale));
+        }
+        return values;
+    }
+    void poison_padding() {
+        for (int64_t n = 0; n < c_.tokens; ++n) {
+            for (int64_t k = c_.cols; k < ldx_; ++k) x_[static_cast<size_t>(n * ldx_ + k)] = 0xffff;
+        }
+        device_x_.upload(x_);
+    }
+    void pack(Arena& local, Arena& remote) {
+        std::vector<std::byte> packed(static_cast<size_t>(shape_.bytes()));
+        const auto* from = reinterpret_cast<const std::byte*>(w_.data());
+        for (int64_t atom = 0; atom < shape_.atoms(); ++atom) {
+            const int64_t row = atom / shape_.k_atoms() * kAtomRows;
+            const int64_t col = atom % shape_.k_atoms() * 64;
+            pack_atom(
+                from + (row * c_.cols + col) * 2, c_.cols * 2, std::min(kAtomRows, c_.rows - row),
+                std::min(kAtomRowBytes, (c_.cols - col) * 2), packed.data() + atom * kAtomBytes);
+        }
+        weight_ = allocate_split(shape_, c_.remote_atoms, local, remote);
+        const auto remote_bytes = static_cast<size_t>(weight_.remote_bytes());
+        check(cudaMemcpy(weight_.remote, packed.data(), remote_bytes, cudaMemcpyDefault), "pack");
+        check(cudaMemcpy(weight_.local, packed.data() + remote_bytes, packed.size() - remote_bytes,
+                         cudaMemcpyDefault),
+              "pack");
+    }
+    std::vector<double> oracle(cudaStream_t stream) const {
+        DeviceArray<uint16_t> w(w_);
+        DeviceArray<double> product(static_cast<size_t>(c_.tokens * c_.rows));
+        testing::reference_product(c_.dtype == DType::kF16, w.data(), device_x_.data(), ldx_,
+                                   static_cast<int>(c_.rows), static_cast<int>(c_.cols),
+                                   static_cast<int>(c_.tokens), product.data(), stream);
+        check(cudaStreamSynchronize(stream), "oracle");
+        const std::vector<double> sums = product.download();
+        std::vector<double> out(static_cast<size_t>(c_.tokens * features_));
+        const auto linear = [&](int64_t n, int64_t row) {
+            const double sum = 0.75 * sums[static_cast<size_t>(n * c_.rows + row)];
+            return c_.bias ? sum + bias_[static_cast<size_t>(row)] : sum;
+        };
+        for (int64_t n = 0; n < c_.tokens; ++n) {
+            for (int64_t m = 0; m < features_; ++m) {
+                double value;
+                if (c_.gated) {
+                    const int64_t gate = m / 64 * 128 + m % 64;
+                    value = activated(linear(n, gate), c_.activation) * linear(n, gate + 64);
+                } else {
+                    value = activated(linear(n, m), c_.activation);
+                }
+                if (c_.residual) {
+                    value += widened(residual_[static_cast<size_t>(n * features_ + m)]);
+                }
+                out[static_cast<size_t>(n * features_ + m)] = value;
+            }
+        }
+        return out;
+    }
+
+    Case c_;
+    PackedShape shape_;
+    int64_t features_, ldx_, ldy_;
+    std::vector<uint16_t> x_, w_;
+    std::vector<float> bias_;
+    std::vector<uint16_t> residual_;
+    DeviceArray<uint16_t> device_x_;
+    DeviceArray<float> device_bias_;
+    DeviceArray<uint16_t> device_residual_;
+    DeviceArray<uint8_t> y_;
+    SplitTensor weight_;
+};
+
+class SplitGemm : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (!has_hopper()) GTEST_SKIP() << "needs a Hopper GPU (sm_90)";
+        machine_ = current_gemm_machine();
+        workspace_.emplace(machine_);
+        check(cudaStreamCreate(&stream_), "stream");
+        poison_partials();
+    }
+    void TearDown() override {
+        if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    }
+
+    /// Runs the case twice with `config` over poisoned results and checks both.
+    void expect_right(const Case& c, const std::vector<GemmConfig>& configs) {
+        const int64_t bytes = PackedShape{c.rows, c.cols, c.dtype}.bytes();
+        Arena local = Arena::device("local", bytes);
+        Arena loopback = Arena::device("loopback", bytes);
+        Arena host = Arena::pinned_host("host", bytes);
+        Product product(c, local, host, loopback);
+        for (const GemmConfig& config : configs) {
+            SCOPED_TRACE(c.to_string() + " | " + config.to_string());
+            std::vector<uint8_t> first;
+            for (int run = 0; run < 2; ++run) {
+                product.poison();
+                split_gemm(product.args(), config, *workspace_, stream_);
+                check(cudaStreamSynchronize(stream_), "split GEMM");
+                if (run == 0) first = product.result();
+            }
+            EXPECT_EQ(product.verdict(stream_), "");
+            EXPECT_TRUE(first == product.result()) << "two runs differ";
+            EXPECT_TRUE(flags_are_clear());
+        }
+    }
+
+    GemmConfig config_of(const Case& c, const GemmSwitches& switches = {}) const {
+        GemmShape shape;
+        shape.tokens = c.tokens;
+        shape.weight = {c.rows, c.cols, c.dtype};
+        shape.gated = c.gated;
+        shape.direct_remote_atoms = c.tier == RemoteTier::kStaged ? 0 : c.remote_atoms;
+        return choose_gemm_config(shape, machine_, switches);
+    }
+
+    bool flags_are_clear() const {
+        std::vector<uint32_t> flags(static_cast<size_t>(machine_.sms) * 2);
+        check(cudaMemcpy(flags.data(), workspace_->flags(), flags.size() * 4, cudaMemcpyDefault),
+              "flags");
+        return std::all_of(flags.begin(), flags.end(), [](uint32_t flag) { return flag == 0; });
+    }
+
+    void poison_partials() const {
+        const auto bytes = static_cast<size_t>(reinterpret_cast<std::byte*>(workspace_->flags()) -
+                                               static_cast<std::byte*>(workspace_->partials()));
+        check(cudaMemset(workspace_->partials(), kPoison, bytes), "poison");
+    }
+
+    GemmMachine machine_;
+    std::optional<GemmWorkspace> workspace_;
+    cudaStream_t stream_ = nullptr;
+};
+
+struct RandomCases {
+    std::mt19937 generator;
+
+    int64_t between(int64_t low, int64_t high) {
+        return std::uniform_int_distribution<int64_t>(low, high)(generator);
+    }
+    bool one_in(int64_t n) { return between(1, n) == 1; }
+
+    Case next(int64_t max_size) {
+        constexpr int64_t kTokens[] = {1,   2,   7,   8,   9,   15,  16,  17,  31,
+                                       32,  33,  48,  63,  64,  65,  96,  127, 128,
+                                       129, 200, 255, 256, 257, 511, 512, 513};
+        Case c;
+        c.tokens = kTokens[between(0, std::size(kTokens) - 1)];
+        c.rows = between(1, max_size);
+        c.cols = between(1, max_size);
+        if (one_in(3)) c.rows = round_up(c.rows, 64) + between(-1, 1);
+        if (one_in(3)) c.cols = round_up(c.cols, 64) + between(-1, 1);
+        c.dtype = one_in(2) ? DType::kF16 : DType::kBF16;
+        c.activation = static_cast<Activation>(between(0, 4));
+        c.gated = one_in(4);
+        if (c.gated) c.rows = round_up(c.rows, 128);
+        c.bias = one_in(2);
+        c.residual = one_in(2);
+        c.fp32_output = one_in(4);
+        c.ldy_padding = one_in(2) ? 0 : between(1, 9);
+        c.tier = static_cast<RemoteTier>(between(0, 2));
+        const PackedShape shape{c.rows, c.cols, c.dtype};
+        const int64_t splits[] = {0, shape.atoms(), std::min(shape.atoms(), shape.k_atoms()),
+                                  between(0, shape.atoms()), between(0, shape.atoms())};
+        c.remote_atoms = splits[between(0, 4)];
+        c.seed = static_cast<uint32_t>(generator());
+        return c;
+    }
+};
+
+TEST_F(SplitGemm, RandomShapesAndSplitsMatchTheOracle) {
+    RandomCases cases{std::mt19937(20)};
+    for (int i = 0; i < 400 && !HasFailure(); ++i) {
+        const Case c = cases.next(1500);
+        expect_right(c, {config_of(c)});
+    }
+}
+
+TEST_F(SplitGemm, SmallShapesMatchTheOracle) {
+    RandomCases cases{std::mt19937(21)};
+    for (int i = 0; i < 60 && !HasFailure(); ++i) {
+        const Case c = cases.next(200);
+        expect_right(c, {config_of(c)});
+    }
+}
+
+TEST_F(SplitGemm, EveryMechanismMayBeOff) {
+    RandomCases cases{std::mt19937(22)};
+    for (int i = 0; i < 60 && !HasFailure(); ++i) {
+        const Case c = cases.next(1500);
+        std::vector<GemmConfig> configs;
+        for (int off = 0; off < 4; ++off) {
+            GemmSwitches switches;
+            if (off == 0) switches.window = false;
+            if (off == 1) switches.multicast = false;
+            if (off == 2) switches.align_waves = false;
+            if (off == 3) switches.early_weights = false;
+            configs.push_back(config_of(c, switches));
+        }
+        expect_right(c, configs);
+    }
+}
+
+TEST_F(SplitGemm, AnyWindowAndNumberOfWorkers) {
+    RandomCases cases{std::mt19937(23)};
+    for (int i = 0; i < 60 && !HasFailure(); ++i) {
+        Case c = cases.next(1500);
+        if (c.tier == RemoteTier::kStaged) c.tier = RemoteTier::kLoopback;
+        c.remote_atoms = std::max<int64_t>(c.remote_atoms, 1);
+        std::vector<GemmConfig> configs;
+        for (const int slots : {1, 2, 3}) {
+            GemmConfig config = config_of(c);
+            config.remote_slots = slots;
+            configs.push_back(config);
+            if (config.kernel == GemmKernel::kPrefill || config.cluster > 1) continue;
+            config.remote_workers = slots * 5;
+            config.local_workers = std::min(machine_.sms - 15, config.local_workers);
+            configs.push_back(config);
+        }
+        expect_right(c, configs);
+    }
+}
+
+TEST_F(SplitGemm, DecodeVariantsAgree) {
+    RandomCases cases{std::mt19937(24)};
+    for (int i = 0; i < 40 && !HasFailure(); ++i) {
+        Case c = cases.next(1500);
+        c.tokens = std::min<int64_t>(c.tokens, 64);
+        c.tier = RemoteTier::kStaged;
+        std::vector<GemmConfig> configs;
+        for (const int row_tiles : {1, 2}) {
+            if (c.gated && row_tiles == 1) continue;
+            GemmConfig config = config_of(c);
+            const int blocks =
+                static_cast<int>(ceil_div(PackedShape{c.rows, c.cols}.row_tiles(), row_tiles));
+            const int64_t k_atoms = ceil_div(c.cols, 64);
+            config.row_tiles = row_tiles;
+            config.cluster = 1;
+            config.local_workers = std::min(machine_.sms, blocks * static_cast<int>(k_atoms));
+            configs.push_back(config);
+            config.weight_slots = 2;
+            config.x_slots = 2;
+            configs.push_back(config);
+            for (const int cluster : {2, 4}) {
+                const int at_once = cluster == 2 ? machine_.clusters_of_2 : machine_.clusters_of_4;
+                if ((cluster - 1) * round_up(ceil_div(k_atoms, cluster), 2) >= k_atoms ||
+                    blocks > at_once) {
+                    continue;
+                }
+                config.cluster = cluster;
+                config.local_workers = blocks * cluster;
+                config.weight_slots = 6;
+                configs.push_back(config);
+            }
+        }
+        expect_right(c, configs);
+    }
+}
+
+TEST_F(SplitGemm, PrefillVariantsAgree) {
+    RandomCases cases{std::mt19937(25)};
+    for (int i = 0; i < 40 && !HasFailure(); ++i) {
+        Case c = cases.next(1500);
+        c.tokens += 64;
+        c.remote_atoms = 0;
+        std::vector<GemmConfig> configs;
+        for (const int tokens_per_tile : {128, 256}) {
+            for (const int cluster : {1, 2, 4}) {
+                if (tokens_per_tile == 128 && cluster == 4) continue;
+                GemmConfig config = config_of(c);
+                config.tokens_per_tile = tokens_per_tile;
+                config.cluster = cluster;
+                config.local_workers = cluster == 1   ? machine_.sms
+                                       : cluster == 2 ? machine_.clusters_of_2
+                                                      : machine_.clusters_of_4;
+                GemmShape shape;
+                shape.tokens = c.tokens;
+                shape.weight = {c.rows, c.cols, c.dtype};
+                const int tiles = row_blocks(shape, config).total * token_tiles(shape, config);
+                for (const int streamed : {0, tiles, tiles / 2}) {
+                    config.streamed_tiles = streamed;
+                    configs.push_back(config);
+                }
+            }
+        }
+        expect_right(c, configs);
+    }
+}
+
+TEST_F(SplitGemm, LargeProductsWrapTheRingManyTimes) {
+    for (const int64_t tokens : {8, 64, 128, 512}) {
+        Case c;
+        c.tokens = tokens;
+        c.rows = 4096 + 64;
+        c.cols = 4096 + 8;
+        c.residual = true;
+        c.tier = RemoteTier::kLoopback;
+        c.remote_atoms = 977;
+        expect_right(c, {config_of(c)});
+    }
+}
+
+TEST_F(SplitGemm, StagedThroughTheRingMatchesTheOracle) {
+    Arena local = Arena::device("local", 96 * kMiB);
+    Arena loopback = Arena::device("loopback", kMiB);
+    StagingRing ring(8 * kMiB, 2);
+    std::vector<std::unique_ptr<Product>> products;
+    Arena host = Arena::pinned_host("host", 96 * kMiB);
+    for (uint32_t i = 0; i < 6; ++i) {
+        Case c;
+        c.tokens = i % 2 == 0 ? 300 : 8;
+        c.rows = 1024;
+        c.cols = 1024;
+        c.remote_atoms = 100 + 7 * i;
+        c.seed = i;
+        products.push_back(std::make_unique<Product>(c, local, host, loopback));
+        products.back()->poison();
+    }
+    ring.begin(stream_);
+    for (const auto& product : products) {
+        GemmArgs args = product->args();
+        args.staged = true;
+        args.weight = ring.stage(args.weight, stream_);
+        split_gemm(args, choose_gemm_config(shape_of(args), machine_), *workspace_, stream_);
+        ring.release(stream_);
+    }
+    ring.end(stream_);
+    for (const auto& product : products) EXPECT_EQ(product->verdict(stream_), "");
+}
+
+/// A dependent chain of split products, each reading what the one before wrote.
+class Chain {
+  public:
+    Chain(int64_t tokens, const GemmMachine& machine) : machine_(machine) {
+        Case c;
+        c.tokens = tokens;
+        c.rows = c.cols = 1024;
+        c.tier = RemoteTier::kHost;
+        for (uint32_t i = 0; i < 4; ++i) {
+            c.seed = 10 + i;
+            c.remote_atoms = 13 * i;
+            products_.push_back(std::make_unique<Product>(c, local_, host_, local_));
+        }
+    }
+    void enqueue(const GemmWorkspace& workspace, cudaStream_t stream) {
+        for (size_t i = 0; i < products_.size(); ++i) {
+            GemmArgs args = products_[i]->args();
+            if (i > 0) args.x = products_[i - 1]->args().y;
+            split_gemm(args, choose_gemm_config(shape_of(args), machine_), workspace, stream);
+        }
+    }
+    void poison() {
+        for (const auto& product : products_) product->poison();
+    }
+    std::vector<uint8_t> result() const { return products_.back()->result(); }
+
+  private:
+    GemmMachine machine_;
+    Arena local_ = Arena::device("local", 64 * kMiB);
+    Arena host_ = Arena::pinned_host("host", 64 * kMiB);
+    std::vector<std::unique_ptr<Product>> products_;
+};
+
+TEST_F(SplitGemm, GraphReplayedTenThousandTimesGivesTheSameBits) {
+    for (const int64_t tokens : {8, 200}) {
+        Chain chain(tokens, machine_);
+        chain.poison();
+        chain.enqueue(*workspace_, stream_);
+        check(cudaStreamSynchronize(stream_), "eager");
+        const std::vector<uint8_t> eager = chain.result();
+
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+        check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
+        chain.enqueue(*workspace_, stream_);
+        check(cudaStreamEndCapture(stream_, &graph), "capture");
+        check(cudaGraphInstantiate(&executable, graph, 0), "graph");
+        for (int round = 0; round < 100; ++round) {
+            chain.poison();
+            for (int i = 0; i < 100; ++i) check(cudaGraphLaunch(executable, stream_), "replay");
+            check(cudaStreamSynchronize(stream_), "replay");
+            ASSERT_TRUE(chain.result() == eager) << "round " << round;
+        }
+        EXPECT_TRUE(flags_are_clear());
+        cudaGraphExecDestroy(executable);
+        cudaGraphDestroy(graph);
+    }
+}
+
+TEST_F(SplitGemm, RefusesWhatTheKernelsCannotTake) {
+    Arena local = Arena::device("local", kMiB);
+    Arena remote = Arena::device("remote", kMiB);
+    Case c;
+    Product product(c, local, remote, remote);
+    const GemmConfig config = config_of(c);
+    GemmArgs args = product.args();
+    args.ldx = 65;
+    EXPECT_THROW(split_gemm(args, config, *workspace_, stream_), Error);
+    args = product.args();
+    args.out_features = 65;
+    EXPECT_THROW(split_gemm(args, config, *workspace_, stream_), Error);
+    args = product.args();
+    args.ldy = 3;
+    EXPECT_THROW(split_gemm(args, config, *workspace_, stream_), Error);
+    GemmConfig impossible = config;
+    impossible.local_workers = 1000;
+    EXPECT_THROW(split_gemm(product.args(), impossible, *workspace_, stream_), Error);
+    impossible = config;
+    impossible.tokens_per_tile = 24;
+    EXPECT_THROW(split_gemm(product.args(), impossible, *workspace_, stream_), Error);
+}
+
+}  // namespace
+}  // namespace dak::cuda

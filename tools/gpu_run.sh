@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Runs what needs a GPU: its tests, the memory checker on small shapes, the benchmarks.
+#
+#   tools/gpu_run.sh BUILD_DIR OUT_DIR [STEP...]
+#
+# BUILD_DIR holds the built programs (at any depth; shared libraries beside them are found), OUT_DIR
+# receives logs and result files. Steps, all by default: test memcheck bench. BENCH_ARGS adds options
+# to bench_gemm, COMMIT is recorded in its results.
+set -uo pipefail
+
+build=$1
+out=$2
+shift 2
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(test memcheck bench)
+mkdir -p "$out"
+failed=0
+
+program() { find "$build" -type f -name "$1" -perm -u+x | head -n 1; }
+export LD_LIBRARY_PATH="$build:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64"
+
+# run NAME LIMIT_S COMMAND...: time-limited, logged, and counted when it fails.
+run() {
+    local name=$1 limit=$2
+    shift 2
+    echo "== $name"
+    timeout "$limit" "$@" > "$out/$name.log" 2>&1
+    local status=$?
+    if [ $status -ne 0 ]; then
+        echo "FAILED ($status): $name"
+        failed=1
+    fi
+}
+
+for step in "${steps[@]}"; do
+    case $step in
+        test)
+            for test in test_arena_cuda test_split_gemm; do
+                run "$test" 240 "$(program $test)"
+                grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure|\| (decode|prefill)|differ" \
+                    "$out/$test.log" | head -n 20
+            done
+            ;;
+        memcheck)
+            run memcheck 200 compute-sanitizer --tool memcheck --error-exitcode 1 \
+                "$(program test_split_gemm)" --gtest_filter='*SmallShapes*:*Ring*:*Refuses*'
+            tail -n 3 "$out/memcheck.log"
+            ;;
+        bench)
+            # shellcheck disable=SC2086
+            run bench_gemm 500 "$(program bench_gemm)" --json "$out/bench_gemm.json" \
+                --commit "${COMMIT:-unknown}" ${BENCH_ARGS:-}
+            cat "$out/bench_gemm.log"
+            ;;
+        *)
+            echo "no step called $step" >&2
+            exit 2
+            ;;
+    esac
+done
+exit $failed
