@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "ops/cpu/activation.h"
@@ -26,24 +27,74 @@ constexpr int64_t kMaxTokenBlock = 8;
 /// The unpacked block should stay in the L2/L3 share of a core.
 constexpr int64_t kUnpackedBytes = 2 * kMiB;
 
+/// How the streaming path meets the storage of a row. A row's 128 bytes are read as they lie, 32 at
+/// a time: that is a pair of 16-byte chunks, in which the swizzle has put columns of pair `p ^ (row
+/// & 7) / 2`, the two chunks exchanged in odd rows. Sixteen-bit elements are widened without
+/// shuffling, even and odd ones apart. The activations are laid out to match, once for each call,
+/// in both orders of the chunks: [atom][exchanged][pair][part][lane].
+template <typename T>
+struct Lanes {
+    static constexpr int64_t kPairs = 4;
+    static constexpr int kParts = sizeof(T) == 2 ? 2 : 1;
+    static constexpr int64_t kPairColumns = kParts * kLanes;
+    static constexpr int64_t kOrderSize = kPairs * kPairColumns;
+    static constexpr int64_t kAtomSize = 2 * kOrderSize;
+
+    /// Part `part` of the 32 bytes at `from`.
+    static Vec widen_part(const std::byte* from, int part) {
+        if constexpr (kParts == 1) {
+            return load(reinterpret_cast<const float*>(from));
+        } else {
+            VecBits bits;
+            std::memcpy(&bits, from, sizeof(bits));
+            if constexpr (std::is_same_v<T, BF16>) {
+                return std::bit_cast<Vec>(part == 0 ? bits << 16 : bits & 0xffff0000u);
+            } else {
+                return widen(part == 0 ? bits & 0xffffu : bits >> 16, F16{});
+            }
+        }
+    }
+
+    /// Lays out one token's activations; columns past `columns` are zero.
+    static void arrange(const float* x, int64_t columns, int64_t k_atoms, float* out) {
+        std::fill_n(out, k_atoms * kAtomSize, 0.0f);
+        for (int64_t column = 0; column < columns; ++column) {
+            const int64_t pair = column / kPairColumns;
+            const int64_t place = column % kPairColumns;
+            for (int64_t order = 0; order < 2; ++order) {
+                const int64_t moved =
+                    order == 0 ? place : (place + kPairColumns / 2) % kPairColumns;
+                const int64_t part_lane = moved % kParts * kLanes + moved / kParts;
+                out[pair / kPairs * kAtomSize + order * kOrderSize + pair % kPairs * kPairColumns +
+                    part_lane] = x[column];
+            }
+        }
+    }
+};
+
 /// acc[row][token] += weight rows times x, over one atom. kRows * kTokens accumulators fit the
 /// sixteen vector registers of AVX2 beside their operands.
 template <typename T, int kRows, int kTokens>
 void accumulate_atom(const std::byte* atom, int64_t first_row, const float* x, int64_t x_stride,
                      Vec (*acc)[kMaxTokenBlock]) {
-    constexpr int64_t kGroups = kAtomRowBytes / (kLanes * static_cast<int64_t>(sizeof(T)));
+    using L = Lanes<T>;
     for (int64_t block = 0; block < kStreamRows; block += kRows) {
         Vec partial[kRows][kTokens];
         for (int r = 0; r < kRows; ++r) {
             for (int t = 0; t < kTokens; ++t) partial[r][t] = acc[block + r][t];
         }
-        for (int64_t group = 0; group < kGroups; ++group) {
-            Vec values[kTokens];
-            for (int t = 0; t < kTokens; ++t) values[t] = load(x + t * x_stride + group * kLanes);
-            for (int r = 0; r < kRows; ++r) {
-                const int64_t row = first_row + block + r;
-                const Vec weight = load_swizzled<T>(atom + row * kAtomRowBytes, row & 7, group);
-                for (int t = 0; t < kTokens; ++t) partial[r][t] += weight * values[t];
+        for (int r = 0; r < kRows; ++r) {
+            const int64_t swizzle = kRows == 8 ? r : (block + r) & 7;
+            const std::byte* row = atom + (first_row + block + r) * kAtomRowBytes;
+            const float* row_x = x + swizzle % 2 * L::kOrderSize;
+            for (int64_t pair = 0; pair < L::kPairs; ++pair) {
+                const float* pair_x = row_x + (pair ^ swizzle / 2) * L::kPairColumns;
+                for (int part = 0; part < L::kParts; ++part) {
+                    const Vec weight = L::widen_part(row + pair * 2 * kChunkBytes, part);
+                    for (int t = 0; t < kTokens; ++t) {
+                        partial[r][t] += weight * load(pair_x + t * x_stride + part * kLanes);
+                    }
+                }
             }
         }
         for (int r = 0; r < kRows; ++r) {
@@ -53,17 +104,17 @@ void accumulate_atom(const std::byte* atom, int64_t first_row, const float* x, i
 }
 
 /// sums[t * kStreamRows + r] = weight row (first_row + r of row tile `tile`) . x[t], for kTokens
-/// tokens.
+/// tokens whose arranged activations are x_stride apart.
 template <typename T, int kTokens>
 void stream_tokens(const SplitTensor& weight, int64_t tile, int64_t first_row, const float* x,
                    int64_t x_stride, float* sums) {
     constexpr int kRows = kMaxTokenBlock / kTokens;
-    Vec acc[kStreamRows][kMaxTokenBlock] = {};
+    Vec acc[kStreamRows][kMaxTokenBlock];
+    for (auto& row : acc) std::fill_n(row, kTokens, Vec{});
     const int64_t k_atoms = weight.shape.k_atoms();
-    const int64_t columns = atom_cols(weight.shape.dtype);
     for (int64_t k = 0; k < k_atoms; ++k) {
         accumulate_atom<T, kRows, kTokens>(weight.atom(tile * k_atoms + k), first_row,
-                                           x + k * columns, x_stride, acc);
+                                           x + k * Lanes<T>::kAtomSize, x_stride, acc);
     }
     for (int64_t r = 0; r < kStreamRows; ++r) {
         for (int t = 0; t < kTokens; ++t) sums[t * kStreamRows + r] = sum(acc[r][t]);
@@ -107,18 +158,24 @@ void finish_outputs(const Epilogue& epilogue, int64_t count, const float* sums, 
 
 template <typename T>
 void linear_streamed(const SplitTensor& weight, const Epilogue& epilogue, int64_t tokens,
-                     const float* x, int64_t x_stride, int64_t out_features, float* out) {
+                     const float* x, int64_t out_features, float* out) {
     const int64_t parts = kAtomRows / kStreamRows;
     const int64_t tasks = ceil_div(out_features, kStreamRows);
+    const int64_t x_stride = weight.shape.k_atoms() * Lanes<T>::kAtomSize;
+    std::vector<float> arranged(static_cast<size_t>(tokens * x_stride));
+    for (int64_t t = 0; t < tokens; ++t) {
+        Lanes<T>::arrange(x + t * weight.shape.cols, weight.shape.cols, weight.shape.k_atoms(),
+                          arranged.data() + t * x_stride);
+    }
 #pragma omp parallel for schedule(dynamic, 1)
     for (int64_t task = 0; task < tasks; ++task) {
         const int64_t first_row = task % parts * kStreamRows;
         const int64_t tile = epilogue.gated ? 2 * (task / parts) : task / parts;
         float sums[kMaxStreamedTokens * kStreamRows];
         float up_sums[kMaxStreamedTokens * kStreamRows];
-        stream_rows<T>(weight, tile, first_row, tokens, x, x_stride, sums);
+        stream_rows<T>(weight, tile, first_row, tokens, arranged.data(), x_stride, sums);
         if (epilogue.gated) {
-            stream_rows<T>(weight, tile + 1, first_row, tokens, x, x_stride, up_sums);
+            stream_rows<T>(weight, tile + 1, first_row, tokens, arranged.data(), x_stride, up_sums);
         }
         const int64_t first_out = task * kStreamRows;
         const int64_t count = std::min(kStreamRows, out_features - first_out);
@@ -154,6 +211,21 @@ void unpack_tile(const SplitTensor& weight, int64_t tile, DType to, std::byte* d
     }
 }
 
+/// The activations in rows of `padded` elements of type `type`; nothing when they are so already.
+std::vector<std::byte> pad_rows(const float* x, int64_t tokens, int64_t columns, int64_t padded,
+                                DType type) {
+    if (columns == padded && type == DType::kF32) return {};
+    std::vector<std::byte> out(static_cast<size_t>(tokens * padded * size_of(type)));
+    visit_dtype(type, [&]<typename U>(U) {
+#pragma omp parallel for
+        for (int64_t t = 0; t < tokens; ++t) {
+            U* row = reinterpret_cast<U*>(out.data()) + t * padded;
+            for (int64_t i = 0; i < columns; ++i) row[i] = from_float<U>(x[t * columns + i]);
+        }
+    });
+    return out;
+}
+
 template <typename T>
 void linear_blocked(const SplitTensor& weight, const Epilogue& epilogue, int64_t tokens,
                     const float* x, int64_t out_features, float* out) {
@@ -166,14 +238,7 @@ void linear_blocked(const SplitTensor& weight, const Epilogue& epilogue, int64_t
         std::min(weight.shape.row_tiles(),
                  std::max<int64_t>(1, kUnpackedBytes / (tile_bytes * tile_step)) * tile_step);
 
-    std::vector<BF16> narrow_x;
-    if (bf16) {
-        narrow_x.resize(static_cast<size_t>(tokens * k));
-#pragma omp parallel for
-        for (int64_t i = 0; i < tokens * k; ++i) {
-            narrow_x[static_cast<size_t>(i)] = from_float<BF16>(x[i]);
-        }
-    }
+    const std::vector<std::byte> operand = pad_rows(x, tokens, weight.shape.cols, k, compute);
     std::vector<std::byte> unpacked(static_cast<size_t>(block_tiles * tile_bytes));
     std::vector<float> sums(static_cast<size_t>(tokens * block_tiles * kAtomRows));
 
@@ -184,8 +249,9 @@ void linear_blocked(const SplitTensor& weight, const Epilogue& epilogue, int64_t
         for (int64_t i = 0; i < tiles; ++i) {
             unpack_tile<T>(weight, begin + i, compute, unpacked.data() + i * tile_bytes);
         }
-        matmul(compute, tokens, rows, k, bf16 ? static_cast<const void*>(narrow_x.data()) : x,
-               unpacked.data(), sums.data());
+        matmul(compute, tokens, rows, k,
+               operand.empty() ? x : static_cast<const void*>(operand.data()), unpacked.data(),
+               sums.data());
 #pragma omp parallel for
         for (int64_t t = 0; t < tokens; ++t) {
             for (int64_t i = 0; i < tiles; i += tile_step) {
@@ -206,19 +272,9 @@ void linear_blocked(const SplitTensor& weight, const Epilogue& epilogue, int64_t
 void linear(const SplitTensor& weight, const Epilogue& epilogue, int64_t tokens, const float* x,
             int64_t out_features, float* out) {
     if (tokens == 0) return;
-    const int64_t columns = weight.shape.cols;
-    const int64_t padded = weight.shape.padded_cols();
-    std::vector<float> padded_x;
-    if (columns != padded) {
-        padded_x.assign(static_cast<size_t>(tokens * padded), 0.0f);
-        for (int64_t t = 0; t < tokens; ++t) {
-            std::copy_n(x + t * columns, columns, padded_x.begin() + t * padded);
-        }
-        x = padded_x.data();
-    }
     visit_dtype(weight.shape.dtype, [&]<typename T>(T) {
         if (tokens <= kMaxStreamedTokens) {
-            linear_streamed<T>(weight, epilogue, tokens, x, padded, out_features, out);
+            linear_streamed<T>(weight, epilogue, tokens, x, out_features, out);
         } else {
             linear_blocked<T>(weight, epilogue, tokens, x, out_features, out);
         }
