@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tokenizer_corpus import corpus
+from tokenizer_corpus import assigned_characters, corpus
 from tokenizer_families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +96,52 @@ def test_older_merges_form(tmp_path):
     file["model"]["merges"] = [" ".join(pair) for pair in file["model"]["merges"]]
     (tmp_path / "tokenizer.json").write_text(json.dumps(file))
     check_family(tokenizer, tmp_path)
+
+
+def test_gpt2_files(tmp_path):
+    """OPT as its repositories have it: no tokenizer.json."""
+    tokenizer = FAMILIES["opt"]()
+    model = json.loads(tokenizer.to_str())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = ["#version: 0.2"] + [" ".join(pair) for pair in model["merges"]]
+    (tmp_path / "merges.txt").write_text("\n".join(merges) + "\n", encoding="utf-8")
+    config = {"bos_token": "</s>", "unk_token": "<unk>", "pad_token": {"content": "<pad>"}}
+    config |= {"eos_token": "<s>", "add_bos_token": True, "add_prefix_space": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    lines = [line for line in corpus(["</s>", "<pad>"]) if "<mask>" not in line]
+    for line, output in zip(lines, run_tool(tmp_path, lines)):
+        assert output["ids"] == tokenizer.encode(line).ids, repr(line)
+
+
+# What tells characters apart, asked of every character of Unicode 3.2: later versions changed none.
+CLASSES = [
+    r"\s",
+    r"\w",
+    r"[\w]",
+    r"\d",
+    r"\p{L}",
+    r"\p{N}",
+    r"\p{P}",
+    r"\p{S}",
+    r"\p{M}",
+    r"\p{Lu}",
+]
+CLASSES += [r"[[:punct:]]", r"[[:space:]]", r"(?i:s)", r"(?i:[a-z])", r"[^\s\p{L}\p{N}]"]
+
+
+@pytest.mark.parametrize("pattern", CLASSES)
+def test_character_classes(pattern, tmp_path):
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: i for i, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.normalizer = normalizers.Replace(Regex(pattern), "#")
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    lines = ["é".join(block) for block in assigned_characters()]
+    for line, output in zip(lines, run_tool(tmp_path, lines)):
+        reference = tokenizer.decode(tokenizer.encode(line).ids)
+        assert output["text"] == reference
 
 
 @pytest.mark.skipif(not SMOLLM2.exists(), reason=f"{SMOLLM2} is made by `make demo`")

@@ -34,6 +34,15 @@ void MergeList::add(std::string_view left, std::string_view right) {
     ends_.push_back(static_cast<uint32_t>(text_.size()));
 }
 
+bool MergeList::add_joined(std::string_view merge) {
+    const size_t space = merge.find(' ');
+    if (space == std::string_view::npos || merge.find(' ', space + 1) != std::string_view::npos) {
+        return false;
+    }
+    add(merge.substr(0, space), merge.substr(space + 1));
+    return true;
+}
+
 std::string_view MergeList::part(size_t index) const {
     const size_t begin = begin_of(index);
     return std::string_view(text_).substr(begin, ends_[index] - begin);

@@ -16,6 +16,9 @@ class MergeList {
   public:
     void add(std::string_view left, std::string_view right);
 
+    /// Adds a merge written as "left right"; false when `merge` is not of this form.
+    bool add_joined(std::string_view merge);
+
     size_t size() const { return ends_.size() / 2; }
     std::string_view left(size_t rank) const { return part(2 * rank); }
     std::string_view right(size_t rank) const { return part(2 * rank + 1); }

@@ -14,11 +14,14 @@ namespace {
 // Oniguruma's classes in ICU's words. Each is one set, so that it may stand inside another.
 constexpr std::string_view kSpace = "\\p{White_Space}";
 constexpr std::string_view kDigit = "\\p{Nd}";
-constexpr std::string_view kWord = "[\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}]";
+constexpr std::string_view kWordInSet = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
+// Outside a set, Latin-1's superscripts and fractions count too.
+constexpr std::string_view kWord =
+    "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}]";
 constexpr std::string_view kHexDigit = "[0-9A-Fa-f]";
 
-/// Names that Oniguruma reads in its own way, in lower case. Every other property name means the
-/// same to both, or ICU refuses it.
+/// Property names that Oniguruma reads in its own way, in lower case. Every other property name
+/// means the same to both, or ICU refuses it.
 constexpr std::pair<std::string_view, std::string_view> kProperties[] = {
     {"alnum", "[\\p{Alphabetic}\\p{Nd}]"},
     {"alpha", "\\p{Alphabetic}"},
@@ -29,7 +32,6 @@ constexpr std::pair<std::string_view, std::string_view> kProperties[] = {
     {"punct", "\\p{P}"},
     {"space", kSpace},
     {"upper", "\\p{Uppercase}"},
-    {"word", kWord},
     {"xdigit", kHexDigit},
 };
 constexpr std::string_view kUnsupportedProperties[] = {"ascii", "graph", "print"};
@@ -211,12 +213,14 @@ class Translator {
         emit_atom(set.empty() ? literal(character_escape()) : set);
     }
 
+    std::string_view word() const { return set_depth_ > 0 ? kWordInSet : kWord; }
+
     /// The set that the escape at hand names, or nothing when it names none.
     std::string class_escape() {
-        constexpr std::pair<char, std::string_view> sets[] = {
+        const std::pair<char, std::string_view> sets[] = {
             {'s', kSpace},
             {'d', kDigit},
-            {'w', kWord},
+            {'w', word()},
             {'h', kHexDigit},
         };
         if (accept("p{") || accept("P{")) return property(pattern_[pos_ - 2] == 'P');
@@ -245,6 +249,7 @@ class Translator {
         for (const std::string_view unsupported : kUnsupportedProperties) {
             if (key == unsupported) refuse(fmt::format("the property '{}'", name));
         }
+        if (key == "word") return negative ? negated(word()) : std::string(word());
         for (const auto& [known, set] : kProperties) {
             if (key == known) return negative ? negated(set) : std::string(set);
         }
@@ -345,6 +350,8 @@ class Translator {
         std::string name;
         while (!next_is(":]")) name += take("[:class:]");
         pos_ += 2;
+        // In brackets, and only there, symbols are punctuation.
+        if (name == "punct") return negative ? "[^\\p{P}\\p{S}]" : "[\\p{P}\\p{S}]";
         return named_set(name, negative);
     }
 

@@ -9,6 +9,7 @@
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/bpe.h"
 #include "model/tokenizer/decoder.h"
+#include "model/tokenizer/gpt2_files.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/post_processor.h"
 #include "model/tokenizer/pre_tokenizer.h"
@@ -98,11 +99,12 @@ Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::load(const std::filesystem::path& model_dir) {
     const auto path = model_dir / "tokenizer.json";
-    require(std::filesystem::exists(path),
-            "{}: no tokenizer.json; save the model's tokenizer in this form with Hugging Face's "
-            "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
+    if (std::filesystem::exists(path)) return from_json(read_text_file(path), path.string());
+    require(has_gpt2_files(model_dir),
+            "{}: no tokenizer.json, nor vocab.json and merges.txt; save the model's tokenizer with "
+            "Hugging Face's AutoTokenizer.from_pretrained(...).save_pretrained(...)",
             model_dir.string());
-    return from_json(read_text_file(path), path.string());
+    return Tokenizer(std::make_unique<const Impl>(read_gpt2_files(model_dir)));
 }
 
 Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view where) {

@@ -16,8 +16,9 @@ namespace dak {
 /// SentencePiece-style (Llama 2, Mistral).
 class Tokenizer {
   public:
-    /// Reads tokenizer.json from a model's folder. Throws Error when it is absent, damaged or needs
-    /// what is not supported.
+    /// Reads tokenizer.json from a model's folder or, when there is none, GPT-2's and OPT's
+    /// vocab.json and merges.txt. Throws Error when they are absent, damaged or need what is not
+    /// supported.
     static Tokenizer load(const std::filesystem::path& model_dir);
 
     /// `where` names the source of `tokenizer_json` in errors. The blocks "truncation" and

@@ -65,7 +65,9 @@ class Harvester {
         if (is_text && in_pair) {
             pair_.push_back(parsed.get_ref<const std::string&>());
         } else if (is_text) {
-            add_joined(parsed.get_ref<const std::string&>());
+            const auto& merge = parsed.get_ref<const std::string&>();
+            const bool is_header = merge.starts_with("#version");
+            if (!is_header && !file_.merges.add_joined(merge)) refuse_merge();
         } else if (event == Json::parse_event_t::array_end && !in_pair && pair_.size() == 2) {
             file_.merges.add(pair_[0], pair_[1]);
         } else {
@@ -75,16 +77,6 @@ class Harvester {
             return true;  // until it ends
         }
         return false;
-    }
-
-    /// A merge in the older form, "left right".
-    void add_joined(std::string_view merge) {
-        if (merge.starts_with("#version")) return;
-        const size_t space = merge.find(' ');
-        const bool one_space =
-            space != std::string_view::npos && merge.find(' ', space + 1) == std::string_view::npos;
-        if (!one_space) refuse_merge();
-        file_.merges.add(merge.substr(0, space), merge.substr(space + 1));
     }
 
     [[noreturn]] void refuse_merge() const {

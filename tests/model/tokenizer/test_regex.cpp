@@ -29,6 +29,12 @@ TEST(Regex, ClassesAreOnigurumas) {
     EXPECT_THAT(matches(R"(\s)", "\u180E\u200B\uFEFF\u0085\u00A0\x1C"),
                 ElementsAre("\u0085", "\u00A0"));
     EXPECT_THAT(matches(R"(\w)", "ⅣⒶ²a_‿\u200D-"), ElementsAre("Ⅳ", "Ⓐ", "²", "a", "_", "‿"));
+    EXPECT_THAT(matches(R"(\w)", "²৴½"), ElementsAre("²", "½"));
+    EXPECT_THAT(matches(R"([\w])", "²৴½a"), ElementsAre("a"));
+    EXPECT_THAT(matches(R"(\W)", "²৴a"), ElementsAre("৴"));
+    EXPECT_THAT(matches(R"([[:punct:]])", "$+!a¢"), ElementsAre("$", "+", "!", "¢"));
+    EXPECT_THAT(matches(R"([[:^punct:]])", "$a"), ElementsAre("a"));
+    EXPECT_THAT(matches(R"(\p{Punct})", "$+!a"), ElementsAre("!"));
     EXPECT_THAT(matches(R"(\d)", "1٣²"), ElementsAre("1", "٣"));
     EXPECT_THAT(matches(R"(\h)", "g a\t"), ElementsAre("a"));
     EXPECT_THAT(matches(R"(\v)", "a\x0B\n"), ElementsAre("\x0B"));

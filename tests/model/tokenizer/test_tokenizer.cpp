@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -149,19 +150,67 @@ TEST(Tokenizer, RefusesPostProcessorsByName) {
     }
 }
 
-TEST(Tokenizer, LoadsFromAFolder) {
-    const auto folder = std::filesystem::path(testing::TempDir()) / "dak_tokenizer";
-    std::filesystem::create_directories(folder);
-    std::filesystem::remove(folder / "tokenizer.json");
-    EXPECT_THAT(
-        [&] { Tokenizer::load(folder); },
-        ThrowsMessage<Error>(AllOf(HasSubstr(folder.string()), HasSubstr("no tokenizer.json"))));
-    std::ofstream(folder / "tokenizer.json") << TinyTokenizer({"a"}).json.dump();
-    EXPECT_THAT(Tokenizer::load(folder).encode("a"), ElementsAre(0));
-    std::ofstream(folder / "tokenizer.json") << "{";
-    EXPECT_THAT([&] { Tokenizer::load(folder); },
-                ThrowsMessage<Error>(HasSubstr("tokenizer.json: not valid JSON at line 1")));
-    std::filesystem::remove_all(folder);
+/// An empty folder, removed at the end.
+class TokenizerFolder : public testing::Test {
+  protected:
+    void SetUp() override { std::filesystem::create_directories(folder_); }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+    void write(std::string_view name, std::string_view text) {
+        std::ofstream(folder_ / name) << text;
+    }
+
+    /// Loading fails with a message that holds all of these.
+    void expect_refused(const std::string& message, const std::string& file = "") {
+        EXPECT_THAT([&] { Tokenizer::load(folder_); },
+                    ThrowsMessage<Error>(AllOf(
+                        HasSubstr(file.empty() ? folder_.string() : (folder_ / file).string()),
+                        HasSubstr(message))));
+    }
+
+    const std::filesystem::path folder_ =
+        std::filesystem::path(testing::TempDir()) /
+        (testing::UnitTest::GetInstance()->current_test_info()->name() + std::to_string(getpid()));
+};
+
+TEST_F(TokenizerFolder, LoadsTokenizerJson) {
+    expect_refused("no tokenizer.json, nor vocab.json and merges.txt");
+    write("tokenizer.json", TinyTokenizer({"a"}).json.dump());
+    EXPECT_THAT(Tokenizer::load(folder_).encode("a"), ElementsAre(0));
+    write("tokenizer.json", "{");
+    expect_refused("not valid JSON at line 1", "tokenizer.json");
+}
+
+TEST_F(TokenizerFolder, LoadsGpt2Files) {
+    write("vocab.json", R"({"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4, "</s>": 5})");
+    expect_refused("nor vocab.json and merges.txt");
+    write("merges.txt", "#version: 0.2\na b\r\n\n");
+    EXPECT_THAT(Tokenizer::load(folder_).encode("ab a<|endoftext|>"), ElementsAre(3, 2, 0, 4));
+    EXPECT_EQ(Tokenizer::load(folder_).decode(std::vector{3, 2, 0, 4}), "ab a");
+
+    write("tokenizer_config.json", R"({"bos_token": {"content": "</s>", "__type": "AddedToken"},
+        "pad_token": "<pad>", "add_bos_token": true, "add_prefix_space": true})");
+    EXPECT_THAT(Tokenizer::load(folder_).encode("a<pad>"), ElementsAre(5, 2, 0, 6));
+    EXPECT_FALSE(Tokenizer::load(folder_).is_special(4));
+    EXPECT_TRUE(Tokenizer::load(folder_).is_special(6));
+}
+
+TEST_F(TokenizerFolder, RefusesDamagedGpt2Files) {
+    write("vocab.json", R"({"a": 0, "b": 0})");
+    write("merges.txt", "a b c\n");
+    expect_refused("tokens 'a' and 'b' have the same id 0", "vocab.json");
+    write("vocab.json", R"({"a": null})");
+    expect_refused("the id of token 'a' must be an integer", "vocab.json");
+    write("vocab.json", R"({"a": 0, "b": 1})");
+    expect_refused("line 1 is no merge of two tokens", "merges.txt");
+    write("merges.txt", "a b\n");
+    expect_refused("merge 0 ('a' and 'b') needs 'ab'", "vocab.json");
+    write("merges.txt", "");
+    write("tokenizer_config.json", R"({"add_bos_token": true})");
+    expect_refused("bos_token is missing", "tokenizer_config.json");
+    write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "x"})");
+    expect_refused("bos_token 'x' is not in the vocabulary", "tokenizer_config.json");
+    write("tokenizer_config.json", R"({"eos_token": 3})");
+    expect_refused("field 'content' must be a string", "vocab.json");
 }
 
 }  // namespace
