@@ -249,8 +249,15 @@ def expected_tensors(config):
     return names
 
 
+def open_gguf(path):
+    try:
+        return gguf.GGUFReader(path)
+    except (IndexError, KeyError, ValueError) as error:  # what the reader meets first
+        raise ConversionError(f"this is no complete GGUF file ({error})") from error
+
+
 def convert(gguf_path, folder):
-    reader = gguf.GGUFReader(gguf_path)
+    reader = open_gguf(gguf_path)
     meta = Metadata(reader)
     architecture = meta["general.architecture"]
     if architecture != "llama":
@@ -284,7 +291,7 @@ def main():
         convert(args.gguf, partial)
         partial.chmod(0o755)  # mkdtemp's folder is its owner's alone
         os.rename(partial, args.folder)
-    except (ConversionError, OSError, ValueError) as error:
+    except (ConversionError, OSError) as error:
         sys.exit(f"error: cannot convert {args.gguf}: {error}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
