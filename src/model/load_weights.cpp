@@ -253,6 +253,7 @@ ModelWeights load_weights(const std::filesystem::path& model_dir, const ModelCon
     resolver.check_tied_head();
     const std::vector<WeightSpec> specs = weight_specs(config);
     std::vector<std::vector<Source>> sources;
+    sources.reserve(specs.size());
     for (const WeightSpec& spec : specs) sources.push_back(resolver.sources(spec));
     ModelVectors vectors = resolver.vectors();
 

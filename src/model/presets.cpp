@@ -111,8 +111,8 @@ constexpr std::array<Preset, 18> kPresets = {{
 }  // namespace
 
 std::vector<std::string_view> preset_names() {
-    std::vector<std::string_view> names;
-    for (const Preset& preset : kPresets) names.push_back(preset.name);
+    std::vector<std::string_view> names(kPresets.size());
+    std::ranges::transform(kPresets, names.begin(), &Preset::name);
     return names;
 }
 
