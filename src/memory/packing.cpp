@@ -5,27 +5,36 @@
 
 namespace dak {
 
+namespace {
+
+/// copy(row, chunk, bytes) for every chunk, the whole ones with a size the compiler knows.
+template <typename Copy>
+void for_each_chunk(int64_t rows, int64_t row_bytes, Copy&& copy) {
+    const int64_t whole = row_bytes / kChunkBytes;
+    const int64_t rest = row_bytes % kChunkBytes;
+    for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t chunk = 0; chunk < whole; ++chunk) copy(row, chunk, kChunkBytes);
+        if (rest > 0) copy(row, whole, rest);
+    }
+}
+
+}  // namespace
+
 void pack_atom(const std::byte* source, int64_t source_stride, int64_t rows, int64_t row_bytes,
                std::byte* atom) {
     if (rows < kAtomRows || row_bytes < kAtomRowBytes) std::memset(atom, 0, kAtomBytes);
-    for (int64_t row = 0; row < rows; ++row) {
-        const std::byte* from = source + row * source_stride;
-        for (int64_t begin = 0; begin < row_bytes; begin += kChunkBytes) {
-            std::memcpy(atom + chunk_offset(row, begin / kChunkBytes), from + begin,
-                        static_cast<size_t>(std::min(kChunkBytes, row_bytes - begin)));
-        }
-    }
+    for_each_chunk(rows, row_bytes, [&](int64_t row, int64_t chunk, int64_t bytes) {
+        std::memcpy(atom + chunk_offset(row, chunk),
+                    source + row * source_stride + chunk * kChunkBytes, static_cast<size_t>(bytes));
+    });
 }
 
 void unpack_atom(const std::byte* atom, int64_t rows, int64_t row_bytes, std::byte* destination,
                  int64_t destination_stride) {
-    for (int64_t row = 0; row < rows; ++row) {
-        std::byte* to = destination + row * destination_stride;
-        for (int64_t begin = 0; begin < row_bytes; begin += kChunkBytes) {
-            std::memcpy(to + begin, atom + chunk_offset(row, begin / kChunkBytes),
-                        static_cast<size_t>(std::min(kChunkBytes, row_bytes - begin)));
-        }
-    }
+    for_each_chunk(rows, row_bytes, [&](int64_t row, int64_t chunk, int64_t bytes) {
+        std::memcpy(destination + row * destination_stride + chunk * kChunkBytes,
+                    atom + chunk_offset(row, chunk), static_cast<size_t>(bytes));
+    });
 }
 
 }  // namespace dak

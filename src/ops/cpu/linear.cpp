@@ -83,14 +83,20 @@ void accumulate_atom(const std::byte* atom, int64_t first_row, const float* x, i
         for (int r = 0; r < kRows; ++r) {
             for (int t = 0; t < kTokens; ++t) partial[r][t] = acc[block + r][t];
         }
-        for (int r = 0; r < kRows; ++r) {
-            const int64_t swizzle = kRows == 8 ? r : (block + r) & 7;
-            const std::byte* row = atom + (first_row + block + r) * kAtomRowBytes;
-            const float* row_x = x + swizzle % 2 * L::kOrderSize;
-            for (int64_t pair = 0; pair < L::kPairs; ++pair) {
-                const float* pair_x = row_x + (pair ^ swizzle / 2) * L::kPairColumns;
+        // Unrolled, the rows are independent chains of additions, and for kRows = 8 every offset is
+        // a constant.
+#pragma GCC unroll 4
+        for (int64_t pair = 0; pair < L::kPairs; ++pair) {
+#pragma GCC unroll 8
+            for (int r = 0; r < kRows; ++r) {
+                const int64_t swizzle = kRows == 8 ? r : (block + r) & 7;
+                const std::byte* row = atom + (first_row + block + r) * kAtomRowBytes;
+                const float* pair_x =
+                    x + swizzle % 2 * L::kOrderSize + (pair ^ swizzle / 2) * L::kPairColumns;
+#pragma GCC unroll 2
                 for (int part = 0; part < L::kParts; ++part) {
                     const Vec weight = L::widen_part(row + pair * 2 * kChunkBytes, part);
+#pragma GCC unroll 8
                     for (int t = 0; t < kTokens; ++t) {
                         partial[r][t] += weight * load(pair_x + t * x_stride + part * kLanes);
                     }
