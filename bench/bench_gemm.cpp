@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
     std::vector<int64_t> tokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
     std::string json, commit = "unknown";
     int rounds = 7;
-    app.add_option("--sections", sections, "What to run; also: variants")->delimiter(',');
+    app.add_option("--sections", sections, "What to run; also: variants, chain-variants")
+        ->delimiter(',');
     app.add_option("--tokens", tokens, "Tokens N of the sections that vary it")->delimiter(',');
     app.add_option("--rounds", rounds, "Samples of each measurement");
     app.add_option("--json", json, "File for the results");
@@ -34,6 +35,7 @@ int main(int argc, char** argv) {
         for (const std::string& section : sections) {
             if (section == "shapes") bench::bench_shapes(bench, tokens);
             if (section == "variants") bench::bench_variants(bench, tokens);
+            if (section == "chain-variants") bench::bench_chain_variants(bench, decode_tokens);
             if (section == "chains") bench::bench_chains(bench, decode_tokens);
             if (section == "splits") bench::bench_splits(bench);
             if (section == "window") bench::bench_window(bench);

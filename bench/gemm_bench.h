@@ -92,6 +92,7 @@ Contestant repeated_cublas(Bench& bench, Layer layer, int64_t tokens, int operat
 // The sections.
 void bench_shapes(Bench& bench, const std::vector<int64_t>& tokens);
 void bench_variants(Bench& bench, const std::vector<int64_t>& tokens);
+void bench_chain_variants(Bench& bench, const std::vector<int64_t>& tokens);
 void bench_chains(Bench& bench, const std::vector<int64_t>& tokens);
 void bench_splits(Bench& bench);
 void bench_window(Bench& bench);

@@ -12,45 +12,56 @@ using namespace dak::cuda;
 namespace {
 
 /// Every configuration worth considering, for choosing the rules of choose_gemm_config.
-std::vector<GemmConfig> variants(const GemmShape& shape, const GemmMachine& machine) {
+std::vector<GemmConfig> decode_variants(const GemmShape& shape, const GemmMachine& machine) {
     std::vector<GemmConfig> out;
-    GemmConfig base = choose_gemm_config(shape, machine);
-    if (base.kernel == GemmKernel::kDecode) {
-        const std::pair<int, int> rings[] = {{6, 3}, {8, 3}, {9, 4}, {10, 3}};
-        for (const int row_tiles : {1, 2}) {
-            const auto blocks = static_cast<int>(ceil_div(shape.weight.row_tiles(), row_tiles));
-            for (const int cluster : {1, 2, 4}) {
-                const int at_once = cluster == 2   ? machine.clusters_of_2
-                                    : cluster == 4 ? machine.clusters_of_4
-                                                   : blocks;
-                if (blocks > at_once || (cluster > 1 && blocks * cluster < machine.sms / 3)) {
+    const bool wide = shape.tokens > 32;
+    const std::vector<std::pair<int, int>> rings =
+        wide ? std::vector<std::pair<int, int>>{{4, 3}, {6, 3}, {9, 4}, {6, 6}, {8, 5}, {5, 8}}
+             : std::vector<std::pair<int, int>>{{4, 3}, {5, 3}, {6, 3}, {6, 6}, {9, 4}};
+    for (const int row_tiles : {1, 2}) {
+        for (const ClusterUse use : {ClusterUse::kNone, ClusterUse::kSplitK, ClusterUse::kX}) {
+            for (const auto& [weights, x] : rings) {
+                GemmConfig c = choose_gemm_config(shape, machine);
+                c.row_tiles = row_tiles;
+                c.cluster_use = use;
+                c.cluster = use == ClusterUse::kNone ? 1 : 2;
+                const int blocks = row_blocks(shape, c).total;
+                if (use == ClusterUse::kSplitK &&
+                    (blocks > machine.clusters_of_2 || blocks * 3 < machine.sms)) {
                     continue;
                 }
-                for (const auto& [weights, x] : rings) {
-                    GemmConfig c = base;
-                    c.row_tiles = row_tiles;
-                    c.cluster = cluster;
-                    c.local_workers = cluster > 1 ? blocks * cluster : machine.sms;
-                    c.weight_slots = weights;
-                    c.x_slots = x;
-                    out.push_back(c);
-                }
+                if (use == ClusterUse::kX && shape.tokens <= 8) continue;
+                c.local_workers = use == ClusterUse::kNone     ? machine.sms
+                                  : use == ClusterUse::kSplitK ? blocks * 2
+                                                               : machine.clusters_of_2;
+                c.weight_slots = weights;
+                c.x_slots = x;
+                out.push_back(c);
             }
         }
-        return out;
     }
-    for (const auto& [tokens, cluster] : {std::pair{128, 1}, {128, 2}, {256, 1}, {256, 2}}) {
+    return out;
+}
+
+std::vector<GemmConfig> prefill_variants(const GemmShape& shape, const GemmMachine& machine) {
+    std::vector<GemmConfig> out;
+    const std::pair<int, ClusterUse> tiles[] = {
+        {128, ClusterUse::kNone}, {128, ClusterUse::kWeights}, {128, ClusterUse::kX},
+        {256, ClusterUse::kNone}, {256, ClusterUse::kWeights}, {256, ClusterUse::kX}};
+    for (const auto& [tokens, use] : tiles) {
         if (shape.tokens > 512 && tokens == 128) continue;
-        GemmConfig c = base;
+        GemmConfig c = choose_gemm_config(shape, machine);
         c.tokens_per_tile = tokens;
-        c.cluster = cluster;
-        c.local_workers = cluster == 1 ? machine.sms : machine.clusters_of_2;
-        const int tiles = row_blocks(shape, c).total * token_tiles(shape, c);
+        c.cluster_use = use;
+        c.cluster = use == ClusterUse::kNone ? 1 : 2;
+        if (shape.tokens <= tokens / 2 * (use == ClusterUse::kWeights ? 2 : 1)) continue;
+        c.local_workers = c.cluster == 1 ? machine.sms : machine.clusters_of_2;
+        const int count = row_blocks(shape, c).total * token_tiles(shape, c);
         c.evict_first = token_tiles(shape, c) == 1;
-        const int remainder = tiles % c.local_workers;
+        const int remainder = count % c.local_workers;
         std::vector<int> streams = {0};
-        if (remainder != 0) streams.push_back(std::min(tiles, remainder + c.local_workers));
-        if (remainder != 0 && tiles > c.local_workers) streams.push_back(remainder);
+        if (remainder != 0) streams.push_back(std::min(count, remainder + c.local_workers));
+        if (remainder != 0 && count > c.local_workers) streams.push_back(remainder);
         for (const int streamed : streams) {
             for (const int group : {8, 16}) {
                 if (group == 16 && token_tiles(shape, c) == 1) continue;
@@ -110,7 +121,9 @@ void bench_variants(Bench& bench, const std::vector<int64_t>& tokens) {
     for (const int64_t n : tokens) {
         for (const Layer& layer : kShapes) {
             const int operations = operations_for(layer, n);
-            const auto configs = variants(shape_for(layer, n), bench.machine);
+            const GemmShape shape = shape_for(layer, n);
+            const auto configs = n <= 64 ? decode_variants(shape, bench.machine)
+                                         : prefill_variants(shape, bench.machine);
             std::vector<Contestant> contestants = {repeated_cublas(bench, layer, n, operations)};
             for (const GemmConfig& config : configs) {
                 contestants.push_back(
@@ -120,9 +133,9 @@ void bench_variants(Bench& bench, const std::vector<int64_t>& tokens) {
             std::printf("N%ld %ldx%ld cuBLAS %.2f:", n, layer.m, layer.k, us[0]);
             for (size_t i = 0; i < configs.size(); ++i) {
                 const GemmConfig& c = configs[i];
-                std::printf(" [%dx%d c%d w%dx%d s%d g%d %.2f]", c.tokens_per_tile, c.row_tiles,
-                            c.cluster, c.weight_slots, c.x_slots, c.streamed_tiles, c.group,
-                            us[i + 1]);
+                std::printf(" [%dx%d u%d w%dx%d s%d g%d %.2f]", c.tokens_per_tile, c.row_tiles,
+                            static_cast<int>(c.cluster_use), c.weight_slots, c.x_slots,
+                            c.streamed_tiles, c.group, us[i + 1]);
             }
             std::printf("\n");
             std::fflush(stdout);

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <memory>
 
 #include "gemm_bench.h"
@@ -23,7 +24,8 @@ struct Chain {
 
 /// The linear layers of a model one after the other, each reading what the one before wrote.
 Chain chain_of(Bench& bench, const Model& model, int64_t tokens, double ratio, Transport transport,
-               const GemmSwitches& switches = {}, void (*vary)(GemmConfig&) = nullptr) {
+               const GemmSwitches& switches = {},
+               const std::function<void(GemmConfig&)>& vary = nullptr) {
     auto products = std::make_shared<std::vector<GemmArgs>>();
     auto configs = std::make_shared<std::vector<GemmConfig>>();
     Chain chain;
@@ -38,7 +40,7 @@ Chain chain_of(Bench& bench, const Model& model, int64_t tokens, double ratio, T
             // Rows are as long as the previous product made them; the first k columns are read.
             args.ldx = products->empty() ? layer.k : products->back().ldy;
             GemmConfig config = choose_gemm_config(shape_of(args), bench.machine, switches);
-            if (vary != nullptr) vary(config);
+            if (vary) vary(config);
             chain.bytes += static_cast<double>(args.weight.shape.bytes());
             chain.remote_bytes += static_cast<double>(args.weight.remote_bytes());
             largest = std::max(largest, args.weight.remote_bytes());
@@ -98,6 +100,43 @@ void bench_chains(Bench& bench, const std::vector<int64_t>& tokens) {
             const Chain chain = chain_of(bench, model, n, 0, Transport::kDirect);
             const auto us = measure({chain.contestant}, bench.stream, bench.rounds);
             report_chain(bench, "chains", chain, n, 0, "local", us[0], "");
+        }
+    }
+}
+
+void bench_chain_variants(Bench& bench, const std::vector<int64_t>& tokens) {
+    std::printf("\n== chains with other rings, and without clusters that split K: GB/s\n");
+    for (const Model& model : kModels) {
+        for (const int64_t n : tokens) {
+            std::printf("%-10s N%-3ld", model.name, n);
+            for (const bool split_k : {true, false}) {
+                std::vector<Contestant> contestants;
+                const std::pair<int, int> rings[] = {{0, 0}, {4, 3}, {5, 3}, {6, 3},
+                                                     {8, 3}, {6, 6}, {8, 5}, {9, 4}};
+                double bytes = 0;
+                for (const auto& [weights, x] : rings) {
+                    const auto vary = [&](GemmConfig& c) {
+                        if (weights > 0) c.weight_slots = weights;
+                        if (weights > 0) c.x_slots = x;
+                        if (!split_k && c.cluster_use == ClusterUse::kSplitK) {
+                            c.cluster_use = ClusterUse::kNone;
+                            c.cluster = 1;
+                            c.local_workers = bench.machine.sms;
+                        }
+                    };
+                    const Chain chain = chain_of(bench, model, n, 0, Transport::kDirect, {}, vary);
+                    bytes = chain.bytes;
+                    contestants.push_back(chain.contestant);
+                }
+                const auto us = measure(contestants, bench.stream, 3);
+                std::printf(split_k ? " split K:" : " | no split:");
+                for (size_t i = 0; i < us.size(); ++i) {
+                    std::printf(" %d+%d %.0f", rings[i].first, rings[i].second,
+                                bytes / (us[i] * contestants[i].operations) / 1e3);
+                }
+            }
+            std::printf("\n");
+            std::fflush(stdout);
         }
     }
 }

@@ -193,6 +193,18 @@ __device__ __forceinline__ void tensor_load(uint32_t destination, const CUtensor
         : "memory");
 }
 
+/// The same, delivered at the same offset of every CTA in `cta_mask`, each counting on its own
+/// barrier at the same offset.
+__device__ __forceinline__ void tensor_load_multicast(uint32_t destination, const CUtensorMap& map,
+                                                      int column, int row, uint32_t barrier,
+                                                      uint16_t cta_mask) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(destination),
+        "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(cta_mask)
+        : "memory");
+}
+
 /// Shared to global; what lies outside the tensor is not written. Completes with the bulk group.
 __device__ __forceinline__ void tensor_store(const CUtensorMap& map, int column, int row,
                                              uint32_t source) {

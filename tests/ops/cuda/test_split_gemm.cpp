@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ops/cuda/check.h"
@@ -314,13 +315,17 @@ class SplitGemm : public ::testing::Test {
         }
     }
 
-    GemmConfig config_of(const Case& c, const GemmSwitches& switches = {}) const {
+    static GemmShape shape_of_case(const Case& c) {
         GemmShape shape;
         shape.tokens = c.tokens;
         shape.weight = {c.rows, c.cols, c.dtype};
         shape.gated = c.gated;
         shape.direct_remote_atoms = c.tier == RemoteTier::kStaged ? 0 : c.remote_atoms;
-        return choose_gemm_config(shape, machine_, switches);
+        return shape;
+    }
+
+    GemmConfig config_of(const Case& c, const GemmSwitches& switches = {}) const {
+        return choose_gemm_config(shape_of_case(c), machine_, switches);
     }
 
     bool flags_are_clear() const {
@@ -421,7 +426,7 @@ TEST_F(SplitGemm, AnyWindowAndNumberOfWorkers) {
             GemmConfig config = config_of(c);
             config.remote_slots = slots;
             configs.push_back(config);
-            if (config.kernel == GemmKernel::kPrefill || config.cluster > 1) continue;
+            if (config.kernel == GemmKernel::kPrefill) continue;
             config.remote_workers = slots * 5;
             config.local_workers = std::min(machine_.sms - 15, config.local_workers);
             configs.push_back(config);
@@ -436,29 +441,39 @@ TEST_F(SplitGemm, DecodeVariantsAgree) {
         Case c = cases.next(1500);
         c.tokens = std::min<int64_t>(c.tokens, 64);
         c.tier = RemoteTier::kStaged;
+        const GemmShape shape = shape_of_case(c);
+        const auto k_atoms = static_cast<int>(shape.weight.k_atoms());
         std::vector<GemmConfig> configs;
         for (const int row_tiles : {1, 2}) {
             if (c.gated && row_tiles == 1) continue;
             GemmConfig config = config_of(c);
-            const int blocks =
-                static_cast<int>(ceil_div(PackedShape{c.rows, c.cols}.row_tiles(), row_tiles));
-            const int64_t k_atoms = ceil_div(c.cols, 64);
             config.row_tiles = row_tiles;
             config.cluster = 1;
-            config.local_workers = std::min(machine_.sms, blocks * static_cast<int>(k_atoms));
+            config.cluster_use = ClusterUse::kNone;
+            config.local_workers =
+                std::min(machine_.sms, row_blocks(shape, config).total * k_atoms);
             configs.push_back(config);
             config.weight_slots = 2;
             config.x_slots = 2;
             configs.push_back(config);
+            config.cluster = 2;
+            config.cluster_use = ClusterUse::kX;
+            config.local_workers =
+                std::min(machine_.clusters_of_2, row_blocks(shape, config).total * k_atoms);
+            configs.push_back(config);
+            config.weight_slots = 6;
+            config.x_slots = 3;
+            configs.push_back(config);
+            config.cluster_use = ClusterUse::kSplitK;
             for (const int cluster : {2, 4}) {
+                config.cluster = cluster;
+                const int blocks = row_blocks(shape, config).total;
                 const int at_once = cluster == 2 ? machine_.clusters_of_2 : machine_.clusters_of_4;
                 if ((cluster - 1) * round_up(ceil_div(k_atoms, cluster), 2) >= k_atoms ||
                     blocks > at_once) {
                     continue;
                 }
-                config.cluster = cluster;
                 config.local_workers = blocks * cluster;
-                config.weight_slots = 6;
                 configs.push_back(config);
             }
         }
@@ -468,28 +483,28 @@ TEST_F(SplitGemm, DecodeVariantsAgree) {
 
 TEST_F(SplitGemm, PrefillVariantsAgree) {
     RandomCases cases{std::mt19937(25)};
+    const std::tuple<int, int, ClusterUse> tiles[] = {
+        {128, 1, ClusterUse::kNone},   {128, 2, ClusterUse::kWeights}, {128, 2, ClusterUse::kX},
+        {256, 1, ClusterUse::kNone},   {256, 2, ClusterUse::kWeights}, {256, 2, ClusterUse::kX},
+        {256, 4, ClusterUse::kWeights}};
     for (int i = 0; i < 40 && !HasFailure(); ++i) {
         Case c = cases.next(1500);
         c.tokens += 64;
         c.remote_atoms = 0;
         std::vector<GemmConfig> configs;
-        for (const int tokens_per_tile : {128, 256}) {
-            for (const int cluster : {1, 2, 4}) {
-                if (tokens_per_tile == 128 && cluster == 4) continue;
-                GemmConfig config = config_of(c);
-                config.tokens_per_tile = tokens_per_tile;
-                config.cluster = cluster;
-                config.local_workers = cluster == 1   ? machine_.sms
-                                       : cluster == 2 ? machine_.clusters_of_2
-                                                      : machine_.clusters_of_4;
-                GemmShape shape;
-                shape.tokens = c.tokens;
-                shape.weight = {c.rows, c.cols, c.dtype};
-                const int tiles = row_blocks(shape, config).total * token_tiles(shape, config);
-                for (const int streamed : {0, tiles, tiles / 2}) {
-                    config.streamed_tiles = streamed;
-                    configs.push_back(config);
-                }
+        for (const auto& [tokens, cluster, use] : tiles) {
+            GemmConfig config = config_of(c);
+            config.tokens_per_tile = tokens;
+            config.cluster = cluster;
+            config.cluster_use = use;
+            config.local_workers = cluster == 1   ? machine_.sms
+                                   : cluster == 2 ? machine_.clusters_of_2
+                                                  : machine_.clusters_of_4;
+            const GemmShape shape = shape_of_case(c);
+            const int count = row_blocks(shape, config).total * token_tiles(shape, config);
+            for (const int streamed : {0, count, count / 2}) {
+                config.streamed_tiles = streamed;
+                configs.push_back(config);
             }
         }
         expect_right(c, configs);

@@ -40,6 +40,40 @@ int remote_workers(const GemmShape& shape, const GemmMachine& machine, int ctas_
     return std::max(1, std::min(by_rate, by_window));
 }
 
+int clusters_at_once(const GemmMachine& machine, int cluster) {
+    return cluster == 1   ? machine.sms
+           : cluster == 2 ? machine.clusters_of_2
+                          : machine.clusters_of_4;
+}
+
+/// The largest cluster whose CTAs can split every block's K and still all run at once.
+int split_k(int64_t blocks, int64_t k_atoms, const GemmMachine& machine) {
+    int best = 1;
+    for (const int cluster : {2, 4}) {
+        const int64_t part = round_up(ceil_div(k_atoms, cluster), kSlotAtoms);
+        const bool all_have_work = (cluster - 1) * part < k_atoms;
+        if (all_have_work && blocks <= clusters_at_once(machine, cluster)) best = cluster;
+    }
+    return best;
+}
+
+/// Ring depths by tokens of a tile. 6 x 16 KiB in flight per SM is what HBM needs.
+struct Rings {
+    int weight_slots, x_slots;
+};
+
+constexpr Rings decode_rings(int tokens_per_tile) {
+    switch (tokens_per_tile) {
+        case 8:
+        case 16:
+            return {6, 3};  // <= 113 KiB: the next kernel's CTA fits beside this one
+        case 32:
+            return {6, 3};
+        default:
+            return {8, 5};
+    }
+}
+
 GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
                          const GemmSwitches& switches) {
     GemmConfig config;
@@ -51,36 +85,33 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
     const bool direct = shape.direct_remote_atoms > 0;
     const int64_t tiles = shape.weight.row_tiles();
     const int64_t k_atoms = shape.weight.k_atoms();
-    // At 64 tokens x costs as much to read from L2 as w from HBM: two row tiles share it. Remote
-    // CTAs keep to one tier only with one row tile.
-    const bool share_x = shape.tokens > 32 && !direct && tiles * k_atoms >= 8 * machine.sms;
-    config.row_tiles = shape.gated || share_x ? 2 : 1;
-    const int64_t blocks = ceil_div(tiles, config.row_tiles);
-
-    // With fewer than half as many blocks as SMs, clusters split K and meet in shared memory: 8%
-    // faster at 64 row tiles than partial sums through L2.
-    if (!direct) {
-        for (const auto& [cluster, at_once] :
-             {std::pair{2, machine.clusters_of_2}, {4, machine.clusters_of_4}}) {
-            // Every CTA of a cluster needs work.
-            const int64_t part = round_up(ceil_div(k_atoms, cluster), kSlotAtoms);
-            if (blocks <= at_once && (cluster - 1) * part < k_atoms) config.cluster = cluster;
-        }
-    }
     config.alignment = switches.align_waves ? kSlotAtoms : static_cast<int>(k_atoms);
-    if (!switches.align_waves) config.cluster = 1;
-
-    // Rings: the ring covers 6 x 16 KiB in flight per SM, what HBM needs; <= 110 KiB leave room for
-    // the next kernel's CTA beside this one, at 64 tokens x takes that room.
-    config.weight_slots = config.tokens_per_tile <= 16 ? 6 : config.tokens_per_tile == 32 ? 9 : 10;
-    config.x_slots = config.tokens_per_tile == 32 ? 4 : 3;
+    const Rings rings = decode_rings(config.tokens_per_tile);
+    config.weight_slots = rings.weight_slots;
+    config.x_slots = rings.x_slots;
     config.remote_slots = switches.window ? kRemoteSlots : config.weight_slots;
 
-    const int64_t units = blocks * k_atoms;
-    if (config.cluster > 1) {
-        config.local_workers = static_cast<int>(blocks) * config.cluster;
-        return config;
+    // At 64 tokens x costs as much to read from L2 as w: row tiles share it, in one CTA and between
+    // two. Remote CTAs keep to one tier only with one row tile.
+    const bool share_x = shape.tokens > 32 && !direct && tiles * k_atoms >= 8 * machine.sms;
+    config.row_tiles = shape.gated || (share_x && tiles >= machine.sms) ? 2 : 1;
+    if (share_x && switches.multicast && switches.align_waves) {
+        config.cluster = 2;
+        config.cluster_use = ClusterUse::kX;
     }
+    const int64_t blocks = row_blocks(shape, config).total;
+
+    // With at most half as many blocks as SMs, clusters split K and meet in shared memory: 8%
+    // faster at 64 row tiles than partial sums through L2.
+    if (!direct && switches.align_waves && config.cluster_use == ClusterUse::kNone) {
+        config.cluster = split_k(blocks, k_atoms, machine);
+        if (config.cluster > 1) {
+            config.cluster_use = ClusterUse::kSplitK;
+            config.local_workers = static_cast<int>(blocks) * config.cluster;
+            return config;
+        }
+    }
+    const int64_t units = blocks * k_atoms;
     const int remote =
         remote_units(shape.direct_remote_atoms, static_cast<int>(k_atoms), config.row_tiles);
     const int64_t most_remote = std::max<int64_t>(1, remote / kMinUnits);
@@ -90,33 +121,37 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
                                          : machine.sms / 2));
     }
     const int64_t local = units - remote;
-    config.local_workers = static_cast<int>(std::min<int64_t>(machine.sms - config.remote_workers,
-                                                              ceil_div(local, int64_t{kMinUnits})));
+    config.local_workers = static_cast<int>(
+        std::min<int64_t>(clusters_at_once(machine, config.cluster) - config.remote_workers,
+                          ceil_div(local, int64_t{kMinUnits})));
     return config;
 }
 
-/// A prefill tile shape and how long it takes.
+/// A prefill tile shape.
 struct PrefillCandidate {
     int tokens_per_tile;
     int cluster;
+    ClusterUse cluster_use;
 };
 
-constexpr std::array<PrefillCandidate, 5> kPrefillCandidates = {
-    {{128, 1}, {128, 2}, {256, 1}, {256, 2}, {256, 4}}};
-
-int clusters_at_once(const GemmMachine& machine, int cluster) {
-    return cluster == 1   ? machine.sms
-           : cluster == 2 ? machine.clusters_of_2
-                          : machine.clusters_of_4;
-}
+constexpr std::array<PrefillCandidate, 7> kPrefillCandidates = {{
+    {128, 1, ClusterUse::kNone},
+    {128, 2, ClusterUse::kWeights},
+    {128, 2, ClusterUse::kX},
+    {256, 1, ClusterUse::kNone},
+    {256, 2, ClusterUse::kWeights},
+    {256, 2, ClusterUse::kX},
+    {256, 4, ClusterUse::kWeights},
+}};
 
 GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
-                             const GemmSwitches& switches, PrefillCandidate candidate) {
+                             const GemmSwitches& switches, const PrefillCandidate& candidate) {
     GemmConfig config;
     config.kernel = GemmKernel::kPrefill;
     config.tokens_per_tile = candidate.tokens_per_tile;
     config.row_tiles = 2;
     config.cluster = candidate.cluster;
+    config.cluster_use = candidate.cluster_use;
     config.remote_slots = switches.window ? 2 : 4;
     config.alignment = switches.align_waves ? 4 : static_cast<int>(shape.weight.k_atoms());
     const int groups = token_tiles(shape, config);
@@ -170,8 +205,10 @@ GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
     // Remote bytes that SMs read must cross the link as few times as can be; then time decides.
     int best_crossings = std::numeric_limits<int>::max();
     double best_time = std::numeric_limits<double>::infinity();
-    for (const PrefillCandidate candidate : kPrefillCandidates) {
+    for (const PrefillCandidate& candidate : kPrefillCandidates) {
         if (!switches.multicast && candidate.cluster > 1) continue;
+        // Row blocks that share x are of one tier only when there is only one.
+        if (candidate.cluster_use == ClusterUse::kX && shape.direct_remote_atoms > 0) continue;
         const GemmConfig config = prefill_candidate(shape, machine, switches, candidate);
         const double time = prefill_time(shape, machine, config);
         const int crossings = config.remote_workers > 0 ? token_tiles(shape, config) : 1;
@@ -187,34 +224,38 @@ GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
 }  // namespace
 
 int64_t GemmConfig::remote_bytes_in_flight() const {
-    return int64_t{remote_workers} * (kernel == GemmKernel::kPrefill ? cluster : 1) * remote_slots *
-           kSlotBytes;
+    return int64_t{remote_workers} * ctas_per_worker() * remote_slots * kSlotBytes;
 }
 
 std::string GemmConfig::to_string() const {
     const std::string remote = remote_workers > 0 ? fmt::format("{} remote ({} in flight) + ",
                                                                 remote_workers, remote_slots)
                                                   : std::string();
+    const char* uses[] = {"", ", K split over ", ", w shared by ", ", x shared by "};
+    const std::string shared =
+        cluster_use == ClusterUse::kNone
+            ? ""
+            : fmt::format("{}{}", uses[static_cast<int>(cluster_use)], cluster);
     if (kernel == GemmKernel::kDecode) {
-        return fmt::format("decode {} tokens x {} rows, {}{} CTAs, rings {}+{}, {}",
-                           tokens_per_tile, row_tiles * 64, remote, local_workers, weight_slots,
-                           x_slots,
-                           cluster > 1      ? fmt::format("K split over {}", cluster)
-                           : alignment == 2 ? "streamed"
-                                            : "whole tiles");
+        return fmt::format("decode {} tokens x {} rows, {}{} workers{}, rings {}+{}{}",
+                           tokens_per_tile, row_tiles * 64, remote, local_workers, shared,
+                           weight_slots, x_slots, alignment == kSlotAtoms ? "" : ", whole tiles");
     }
-    return fmt::format("prefill {} tokens x {} rows, cluster {}, {}{} workers, {} streamed tiles",
-                       tokens_per_tile, row_tiles * 64, cluster, remote, local_workers,
+    return fmt::format("prefill {} tokens x {} rows, {}{} workers{}, {} streamed tiles",
+                       tokens_per_tile, row_tiles * 64, remote, local_workers, shared,
                        streamed_tiles);
 }
 
 int token_tiles(const GemmShape& shape, const GemmConfig& config) {
-    return static_cast<int>(ceil_div(shape.tokens, config.tokens_per_tile * config.cluster));
+    const int per_cluster = config.cluster_use == ClusterUse::kWeights ? config.cluster : 1;
+    return static_cast<int>(ceil_div(shape.tokens, config.tokens_per_tile * per_cluster));
 }
 
 RowBlocks row_blocks(const GemmShape& shape, const GemmConfig& config) {
-    const int64_t block_atoms = shape.weight.k_atoms() * config.row_tiles;
-    return {static_cast<int>(ceil_div(shape.weight.row_tiles(), config.row_tiles)),
+    const int row_tiles =
+        config.row_tiles * (config.cluster_use == ClusterUse::kX ? config.cluster : 1);
+    const int64_t block_atoms = shape.weight.k_atoms() * row_tiles;
+    return {static_cast<int>(ceil_div(shape.weight.row_tiles(), row_tiles)),
             static_cast<int>(ceil_div(shape.direct_remote_atoms, block_atoms))};
 }
 
@@ -222,7 +263,7 @@ WorkLine work_line(const GemmShape& shape, const GemmConfig& config) {
     const auto k_atoms = static_cast<int>(shape.weight.k_atoms());
     const RowBlocks blocks = row_blocks(shape, config);
     if (config.kernel == GemmKernel::kDecode) {
-        if (config.cluster > 1) {
+        if (config.cluster_use == ClusterUse::kSplitK) {
             return WorkLine::of_split_blocks(k_atoms, blocks.total, config.cluster,
                                              config.alignment);
         }

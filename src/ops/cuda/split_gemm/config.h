@@ -42,12 +42,20 @@ struct GemmSwitches {
 
 enum class GemmKernel : uint8_t { kDecode, kPrefill };
 
+/// What the CTAs of a cluster do together.
+enum class ClusterUse : uint8_t {
+    kNone,
+    kSplitK,   ///< decode: each has a part of K of one row block; sums meet in shared memory
+    kWeights,  ///< prefill: one row block, neighbouring token tiles; weights are multicast
+    kX,        ///< neighbouring row blocks, one token tile; x is multicast
+};
+
 struct GemmConfig {
     GemmKernel kernel = GemmKernel::kDecode;
     int tokens_per_tile = 8;
     int row_tiles = 1;  ///< 64-row tiles of a row block
-    /// Decode: CTAs that split K of one row block. Prefill: CTAs that share a row block's weights.
-    int cluster = 1;
+    int cluster = 1;    ///< CTAs of a cluster
+    ClusterUse cluster_use = ClusterUse::kNone;
     int remote_workers = 0;  ///< CTAs (decode) or clusters (prefill) that read the remote tier
     int local_workers = 0;
     int alignment = 1;       ///< of cuts along K, in atoms
@@ -60,7 +68,9 @@ struct GemmConfig {
     bool early_weights = true;
 
     int workers() const { return remote_workers + local_workers; }
-    int ctas() const { return workers() * (kernel == GemmKernel::kPrefill ? cluster : 1); }
+    /// CTAs that compute one worker's segments together.
+    int ctas_per_worker() const { return cluster_use == ClusterUse::kSplitK ? 1 : cluster; }
+    int ctas() const { return workers() * ctas_per_worker(); }
     /// Remote bytes in flight, whole GPU, one kernel.
     int64_t remote_bytes_in_flight() const;
 
@@ -72,7 +82,8 @@ struct GemmConfig {
 GemmConfig choose_gemm_config(const GemmShape& shape, const GemmMachine& machine,
                               const GemmSwitches& switches = {});
 
-/// Row blocks of the weight and how many of them, counted from the first, hold remote atoms.
+/// Row blocks of the weight (groups of neighbouring ones where these share x) and how many of them,
+/// counted from the first, hold remote atoms.
 struct RowBlocks {
     int total = 0;
     int remote = 0;

@@ -7,7 +7,9 @@
 
 // y[n, m] = sum_k x[n, k] w[m, k] for few tokens: bound by the bytes of w.
 //
-// Grid       one CTA per worker of the WorkLine (remote ones first), all resident at once.
+// Grid       one CTA per worker of the WorkLine (remote ones first), all resident at once. With
+//            two x sharers a worker is a cluster of two: each CTA has its own block of the worker's
+//            pair, loads half of x and multicasts it (at 64 tokens x costs as much as w otherwise).
 // Block      192 threads: warps 0-3 multiply (one warpgroup, 64 weight rows as the wgmma M side),
 //            warp 4 streams weights, warp 5 streams x.
 // Shared     ring of 16 KiB weight slots (2 atoms of one row tile), ring of x slots (kXAtoms atoms
@@ -72,17 +74,41 @@ __device__ __forceinline__ void load_weights(const WeightView& weight, int64_t a
     }
 }
 
+/// Which part of the work this CTA does.
+struct DecodePlace {
+    int worker, rank;
+
+    __device__ __forceinline__ explicit DecodePlace(const DecodeParams& p)
+        : worker(static_cast<int>(blockIdx.x)), rank(0) {
+        if (p.x_sharers > 1) {
+            worker /= p.x_sharers;
+            rank = static_cast<int>(ptx::cluster_rank());
+        }
+    }
+};
+
+/// Waits until all warps of this CTA, and of those that share x with it, have come here.
+__device__ __forceinline__ void meet(const DecodeParams& p, bool consumer) {
+    if (p.x_sharers > 1) {
+        ptx::cluster_sync();
+    } else if (consumer) {
+        ptx::barrier_sync(2, kDecodeThreads);
+    } else {
+        ptx::barrier_arrive(2, kDecodeThreads);
+    }
+}
+
 /// Slots of this CTA's weight ring. A ring of one would stop: a slot is handed back when the next
 /// one's products are under way.
-__device__ __forceinline__ uint32_t ring_slots(const DecodeParams& p) {
-    return p.line.is_remote(blockIdx.x) ? larger(2, p.remote_slots) : p.weight_slots;
+__device__ __forceinline__ uint32_t ring_slots(const DecodeParams& p, int worker) {
+    return p.line.is_remote(worker) ? larger(2, p.remote_slots) : p.weight_slots;
 }
 
 template <int kRowTiles>
 __device__ __forceinline__ void stream_weights(const DecodeParams& p, const DecodeShared& shared,
-                                               int lane) {
-    const bool remote = p.line.is_remote(blockIdx.x);
-    const uint32_t slots = ring_slots(p);
+                                               DecodePlace place, int lane) {
+    const bool remote = p.line.is_remote(place.worker);
+    const uint32_t slots = ring_slots(p, place.worker);
     const bool one_in_flight = remote && p.remote_slots == 1;
     if (lane < static_cast<int>(slots)) {
         ptx::mbarrier_init(shared.weights_full + 8 * lane, 1);
@@ -97,7 +123,8 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
     const int k_atoms = p.line.k_atoms();
     // With an odd number of row tiles the last block loads its only tile twice.
     const auto first_atom = [&](int block, int tile) {
-        return int64_t{smaller(block * kRowTiles + tile, p.weight.row_tiles - 1)} * k_atoms;
+        const int own_block = block * p.x_sharers + place.rank;
+        return int64_t{smaller(own_block * kRowTiles + tile, p.weight.row_tiles - 1)} * k_atoms;
     };
     const auto load = [&](int block, int tile, int k, int k_end, uint32_t slot) {
         load_weights(p.weight, first_atom(block, tile) + k, smaller(kSlotAtoms, k_end - k),
@@ -105,8 +132,8 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
     };
 
     // The first ring-full of the first segment, one slot a lane.
-    int unit = p.line.begin(blockIdx.x);
-    const int end = p.line.begin(blockIdx.x + 1);
+    int unit = p.line.begin(place.worker);
+    const int end = p.line.begin(place.worker + 1);
     uint32_t issued = 0;
     if (unit < end) {
         const int block = unit / k_atoms;
@@ -119,7 +146,7 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
         }
     }
     __syncwarp();
-    ptx::barrier_arrive(2, kDecodeThreads);
+    meet(p, false);
     if (lane != 0) return;
 
     RingPosition ring, previous;
@@ -149,12 +176,12 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
 
 template <int kTokens>
 __device__ __forceinline__ void stream_x(const DecodeParams& p, const CUtensorMap& x_map,
-                                         const DecodeShared& shared) {
+                                         const DecodeShared& shared, DecodePlace place) {
     constexpr int kXAtoms = decode_x_atoms(kTokens);
     constexpr uint32_t kAtomBytes = kTokens * 128;
     const int k_atoms = p.line.k_atoms();
-    int unit = p.line.begin(blockIdx.x);
-    const int end = p.line.begin(blockIdx.x + 1);
+    int unit = p.line.begin(place.worker);
+    const int end = p.line.begin(place.worker + 1);
     RingPosition ring;
     ptx::grid_wait();
     while (unit < end) {
@@ -166,10 +193,14 @@ __device__ __forceinline__ void stream_x(const DecodeParams& p, const CUtensorMa
             // A last odd atom is followed by zeros, which lie past the end of x.
             const int count = smaller(kXAtoms, (k_end - k + 1) / kSlotAtoms * kSlotAtoms);
             ptx::mbarrier_arrive_expect(full, count * kAtomBytes);
-            for (int i = 0; i < count; ++i) {
+            for (int i = place.rank; i < count; i += p.x_sharers) {
                 const int column = (k + i < k_end ? k + i : k_atoms) * 64;
-                ptx::tensor_load(shared.x + (ring.slot * kXAtoms + i) * kAtomBytes, x_map, column,
-                                 0, full);
+                const uint32_t to = shared.x + (ring.slot * kXAtoms + i) * kAtomBytes;
+                if (p.x_sharers > 1) {
+                    ptx::tensor_load_multicast(to, x_map, column, 0, full, 0b11);
+                } else {
+                    ptx::tensor_load(to, x_map, column, 0, full);
+                }
             }
             ring.advance(p.x_slots);
         }
@@ -181,15 +212,16 @@ __device__ __forceinline__ void stream_x(const DecodeParams& p, const CUtensorMa
 template <typename Element, int kTokens, int kRowTiles>
 class DecodeConsumer {
   public:
-    __device__ __forceinline__ DecodeConsumer(const DecodeParams& p, const DecodeShared& shared)
-        : p_(p), shared_(shared), slots_(ring_slots(p)) {}
+    __device__ __forceinline__ DecodeConsumer(const DecodeParams& p, const DecodeShared& shared,
+                                              DecodePlace place)
+        : p_(p), shared_(shared), place_(place), slots_(ring_slots(p, place.worker)) {}
 
     __device__ __forceinline__ void run() {
-        int unit = p_.line.begin(blockIdx.x);
+        int unit = p_.line.begin(place_.worker);
         const int first = unit;
-        const int end = p_.line.begin(blockIdx.x + 1);
+        const int end = p_.line.begin(place_.worker + 1);
         while (unit < end) {
-            const Segment segment = p_.line.segment(unit, end, blockIdx.x);
+            const Segment segment = p_.line.segment(unit, end, place_.worker);
             compute(segment, unit - first);
             unit += segment.length();
         }
@@ -217,7 +249,7 @@ class DecodeConsumer {
         ptx::wgmma_fence();
 
         const bool shared_block = segment.head != segment.last;
-        const bool head = shared_block && segment.head == static_cast<int>(blockIdx.x);
+        const bool head = shared_block && segment.head == place_.worker;
         bool added = false;
         if (head && p_.line.split() == 1 && segment.last == segment.head + 1) {
             int at = add_position(p_.line.k_atoms() - segment.k_end, units_before, kPublishUnits);
@@ -289,13 +321,20 @@ class DecodeConsumer {
         ptx::wgmma_wait<1>();
     }
 
-    /// Hands back the slots whose products have completed: all but the newest.
+    /// Hands back the slots whose products have completed: all but the newest. Whoever loads into
+    /// an x slot must know it free in every CTA that shares it.
     __device__ __forceinline__ void release_slots() {
-        if ((threadIdx.x & 31) == 0) {
-            if (last_weight_slot_ != kNoSlot) {
-                ptx::mbarrier_arrive(shared_.weights_empty + 8 * last_weight_slot_);
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        if (lane == 0 && last_weight_slot_ != kNoSlot) {
+            ptx::mbarrier_arrive(shared_.weights_empty + 8 * last_weight_slot_);
+        }
+        if (last_x_slot_ != kNoSlot) {
+            const uint32_t empty = shared_.x_empty + 8 * last_x_slot_;
+            if (p_.x_sharers > 1) {
+                if (lane < 2) ptx::mbarrier_arrive_cluster(ptx::map_to_rank(empty, lane));
+            } else if (lane == 0) {
+                ptx::mbarrier_arrive(empty);
             }
-            if (last_x_slot_ != kNoSlot) ptx::mbarrier_arrive(shared_.x_empty + 8 * last_x_slot_);
         }
         last_weight_slot_ = kNoSlot;
         last_x_slot_ = kNoSlot;
@@ -325,12 +364,16 @@ class DecodeConsumer {
         }
     }
 
+    /// Partial sum and flag of the CTA that computes this CTA's block at `worker`.
+    __device__ __forceinline__ int cta_of(int worker) const {
+        return worker * p_.x_sharers + place_.rank;
+    }
     __device__ __forceinline__ float4* partial(int worker) const {
-        return p_.scratch.partials + int64_t{worker} * kPartialVectors + threadIdx.x;
+        return p_.scratch.partials + int64_t{cta_of(worker)} * kPartialVectors + threadIdx.x;
     }
 
     __device__ __forceinline__ void add_partial(int worker) {
-        ptx::wait_flag(p_.scratch.flags + worker);
+        ptx::wait_flag(p_.scratch.flags + cta_of(worker));
         const float4* from = partial(worker);
 #pragma unroll
         for (int tile = 0; tile < kRowTiles; ++tile) {
@@ -345,11 +388,11 @@ class DecodeConsumer {
             }
         }
         ptx::barrier_sync(1, kConsumerThreads);
-        if (threadIdx.x == 0) *(p_.scratch.flags + worker) = 0;
+        if (threadIdx.x == 0) p_.scratch.flags[cta_of(worker)] = 0;
     }
 
     __device__ __forceinline__ void publish_partial() {
-        float4* to = partial(blockIdx.x);
+        float4* to = partial(place_.worker);
 #pragma unroll
         for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
@@ -361,7 +404,7 @@ class DecodeConsumer {
         }
         __threadfence();
         ptx::barrier_sync(1, kConsumerThreads);
-        if (threadIdx.x == 0) ptx::store_release(p_.scratch.flags + blockIdx.x, 1);
+        if (threadIdx.x == 0) ptx::store_release(p_.scratch.flags + cta_of(place_.worker), 1);
     }
 
     /// The CTAs of a cluster hold partial sums of one block: each puts its own into its (now idle)
@@ -412,8 +455,9 @@ class DecodeConsumer {
     }
 
     template <int kCount>
-    __device__ __forceinline__ void store_groups(float (&values)[kRowTiles][kCount], int block,
+    __device__ __forceinline__ void store_groups(float (&values)[kRowTiles][kCount], int line_block,
                                                  int first_token) {
+        const int block = line_block * p_.x_sharers + place_.rank;
         const EpilogueParams& e = p_.epilogue;
         const FragmentPlace place = fragment_place(threadIdx.x);
 #pragma unroll
@@ -439,6 +483,7 @@ class DecodeConsumer {
 
     const DecodeParams& p_;
     const DecodeShared& shared_;
+    const DecodePlace place_;
     const uint32_t slots_;
     RingPosition weights_, x_;
     uint32_t last_weight_slot_ = kNoSlot, last_x_slot_ = kNoSlot;
@@ -452,26 +497,32 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     extern __shared__ __align__(1024) uint8_t ring[];
     __shared__ __align__(8) uint64_t barriers[4 * kMaxSlots];
     const DecodeShared shared(ring, barriers, p.weight_slots);
+    const DecodePlace place(p);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
 
     if (warp == 4) {
-        stream_weights<kRowTiles>(p, shared, lane);
+        stream_weights<kRowTiles>(p, shared, place, lane);
     } else if (warp == 5) {
         if (lane < p.x_slots) {
             ptx::mbarrier_init(shared.x_full + 8 * lane, 1);
-            ptx::mbarrier_init(shared.x_empty + 8 * lane, kConsumerThreads / 32);
+            ptx::mbarrier_init(shared.x_empty + 8 * lane, kConsumerThreads / 32 * p.x_sharers);
         }
         ptx::fence_mbarrier_init();
         __syncwarp();
-        ptx::barrier_arrive(2, kDecodeThreads);
+        meet(p, false);
         if (lane == 0) {
             ptx::prefetch_tensor_map(x_map);
-            stream_x<kTokens>(p, x_map, shared);
+            stream_x<kTokens>(p, x_map, shared, place);
         }
     } else {
-        ptx::barrier_sync(2, kDecodeThreads);
-        DecodeConsumer<Element, kTokens, kRowTiles>(p, shared).run();
+        meet(p, true);
+        DecodeConsumer<Element, kTokens, kRowTiles>(p, shared, place).run();
+    }
+    // No CTA may exit while another still copies into it or hands back its slots.
+    if (p.x_sharers > 1) {
+        __syncwarp();
+        ptx::cluster_sync();
     }
 }
 

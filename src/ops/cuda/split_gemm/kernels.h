@@ -10,6 +10,6 @@ namespace dak::cuda {
 template <typename Element>
 const void* decode_kernel(int tokens_per_tile, int row_tiles);
 template <typename Element>
-const void* prefill_kernel(int tokens_per_tile, int cluster);
+const void* prefill_kernel(int tokens_per_tile, int cluster, bool share_x);
 
 }  // namespace dak::cuda

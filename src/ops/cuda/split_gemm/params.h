@@ -52,6 +52,7 @@ struct DecodeParams {
     EpilogueParams epilogue;
     GemmScratch scratch;
     WorkLine line;
+    int x_sharers = 1;     ///< CTAs of a worker: neighbouring blocks that load x together (1 or 2)
     int weight_slots = 0;  ///< ring of 16 KiB slots
     int remote_slots = 0;  ///< how many of them a remote CTA uses: its part of the window
     int x_slots = 0;

@@ -8,15 +8,16 @@
 // y[n, m] = sum_k x[n, k] w[m, k] for many tokens: bound by the matrix units.
 //
 // Tile       128 weight rows (a row block: 2 row tiles) x kTokens tokens, per CTA.
-// Grid       kCluster CTAs per worker; the CTAs of a cluster work on the same row block and on
-//            neighbouring token tiles, each loads 1/kCluster of the weights and multicasts it.
+// Grid       kCluster CTAs per worker. Either they work on the same row block and on neighbouring
+//            token tiles, and each loads 1/kCluster of the weights and multicasts it; or, with
+//            kShareX, on neighbouring row blocks and the same token tile, and share x that way.
 // Block      384 threads: warpgroup 0 loads (warp 0 weights, warp 1 x), warpgroups 1 and 2
 //            multiply one row tile each.
 // Shared     ring of stages (2 weight atoms, one x atom of kTokens tokens); two 8 KiB pieces per
 //            consumer for results on their way out.
 // Barriers   per stage: full (both loaders), empty (8 consumer warps of every CTA that the stage's
 //            weights come from or go to). Named barriers 1, 2 the consumers, 3, 4 gate and up.
-// Bytes      a weight atom crosses its tier once per kCluster * kTokens tokens.
+// Bytes      a weight atom crosses its tier once per token tile of a cluster.
 
 namespace dak::cuda {
 
@@ -81,7 +82,7 @@ __device__ __forceinline__ TilePlace place_of(const PrefillParams& p, int tile) 
             p.local_tiles.token_tile(tile - remote)};
 }
 
-template <typename Element, int kTokens, int kCluster>
+template <typename Element, int kTokens, int kCluster, bool kShareX>
 class PrefillCta {
   public:
     __device__ __forceinline__ PrefillCta(const PrefillParams& p, const CUtensorMap& x_map,
@@ -108,8 +109,6 @@ class PrefillCta {
     }
 
     __device__ __forceinline__ void stream_weights() const {
-        constexpr uint32_t kShare = kWeightBytes / kCluster;  // what this CTA loads for the cluster
-        constexpr uint16_t kEveryCta = (1u << kCluster) - 1;
         const bool remote = p_.line.is_remote(worker_);
         const uint64_t policy =
             !remote && p_.evict_first ? ptx::policy_evict_first() : ptx::policy_evict_normal();
@@ -121,7 +120,7 @@ class PrefillCta {
         int issued = 0;
         TileWalk walk(p_, worker_);
         for (Segment s; walk.next(s);) {
-            const int row_tile = place_of(p_, s.block).row_block * kPrefillRowTiles;
+            const int row_tile = row_block(place_of(p_, s.block)) * kPrefillRowTiles;
             for (int k = s.k_begin; k < s.k_end; ++k) {
                 ptx::mbarrier_wait(empty_ + 8 * stage, parity);
                 if (remote && issued++ >= p_.remote_stages) {
@@ -134,18 +133,19 @@ class PrefillCta {
                 const uint32_t full = full_ + 8 * stage;
                 const uint32_t to = ring_ + stage * kStageBytes;
                 ptx::mbarrier_arrive_expect(full, kWeightBytes);
-                if constexpr (kCluster == 1) {
+                if constexpr (kCluster == 1 || kShareX) {
 #pragma unroll
                     for (int t = 0; t < kPrefillRowTiles; ++t) {
                         ptx::bulk_load(to + t * kGemmAtomBytes, atom(row_tile + t, k),
                                        kGemmAtomBytes, full, policy);
                     }
                 } else {
+                    constexpr uint32_t kShare = kWeightBytes / kCluster;
                     const uint32_t offset = rank_ * kShare;
-                    const uint8_t* from =
-                        atom(row_tile + static_cast<int>(offset / kGemmAtomBytes), k);
-                    ptx::bulk_load_multicast(to + offset, from + offset % kGemmAtomBytes, kShare,
-                                             full, kEveryCta, policy);
+                    const auto tile = static_cast<int>(offset / kGemmAtomBytes);
+                    ptx::bulk_load_multicast(to + offset,
+                                             atom(row_tile + tile, k) + offset % kGemmAtomBytes,
+                                             kShare, full, kEveryCta, policy);
                 }
                 if (++stage == kStages) {
                     stage = 0;
@@ -164,8 +164,15 @@ class PrefillCta {
             for (int k = s.k_begin; k < s.k_end; ++k) {
                 ptx::mbarrier_wait(empty_ + 8 * stage, parity);
                 ptx::mbarrier_arrive_expect(full_ + 8 * stage, kXBytes);
-                ptx::tensor_load(ring_ + stage * kStageBytes + kWeightBytes, x_map_, k * 64, token,
-                                 full_ + 8 * stage);
+                const uint32_t to = ring_ + stage * kStageBytes + kWeightBytes;
+                if constexpr (kShareX) {
+                    constexpr int kShare = kTokens / kCluster;
+                    ptx::tensor_load_multicast(to + rank_ * kShare * 128, x_map_, k * 64,
+                                               token + rank_ * kShare, full_ + 8 * stage,
+                                               kEveryCta);
+                } else {
+                    ptx::tensor_load(to, x_map_, k * 64, token, full_ + 8 * stage);
+                }
                 if (++stage == kStages) {
                     stage = 0;
                     parity ^= 1;
@@ -203,6 +210,7 @@ class PrefillCta {
     static constexpr int kVectors = kTokens / 8;  // of 4 values, a thread's part of a tile
     static constexpr int kChunk = 4;              // vectors of a partial sum added per step
     static constexpr int kChunks = kVectors / kChunk;
+    static constexpr uint16_t kEveryCta = (1u << kCluster) - 1;
     static constexpr int kPublishSteps = 6;  // steps until a partial sum is visible
 
     __device__ __forceinline__ const uint8_t* atom(int row_tile, int k) const {
@@ -211,7 +219,10 @@ class PrefillCta {
     }
 
     __device__ __forceinline__ int token_base(TilePlace place) const {
-        return (place.token_tile * kCluster + rank_) * kTokens;
+        return (kShareX ? place.token_tile : place.token_tile * kCluster + rank_) * kTokens;
+    }
+    __device__ __forceinline__ int row_block(TilePlace place) const {
+        return kShareX ? place.row_block * kCluster + rank_ : place.row_block;
     }
 
     /// Computes a segment; true when the sums are the whole tile's, for this CTA to store.
@@ -320,10 +331,11 @@ class PrefillCta {
         if (thread_ == 0) p_.scratch.flags[slot_of(worker)] = 0;
     }
 
-    __device__ __forceinline__ void add_chunk(int chunk, const float4 (&v)[kChunk]) {
+    template <int kSize>
+    __device__ __forceinline__ void add_chunk(int chunk, const float4 (&v)[kSize]) {
 #pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-            float* sum = &sums_[(chunk * kChunk + i) * 4];
+        for (int i = 0; i < kSize; ++i) {
+            float* sum = &sums_[(chunk * kSize + i) * 4];
             sum[0] += v[i].x;
             sum[1] += v[i].y;
             sum[2] += v[i].z;
@@ -331,19 +343,23 @@ class PrefillCta {
         }
     }
 
-    __device__ __forceinline__ void load_chunk(const float4* from, int chunk, float4 (&v)[kChunk]) {
+    template <int kSize>
+    __device__ __forceinline__ void load_chunk(const float4* from, int chunk, float4 (&v)[kSize]) {
 #pragma unroll
-        for (int i = 0; i < kChunk; ++i) v[i] = __ldcg(from + (chunk * kChunk + i) * 128);
+        for (int i = 0; i < kSize; ++i) v[i] = __ldcg(from + (chunk * kSize + i) * 128);
     }
 
+    /// Each chunk is loaded before the one before it is added.
     __device__ __forceinline__ void add_partial(int worker) {
+        constexpr int kSize = 8;
         ptx::wait_flag(p_.scratch.flags + slot_of(worker));
         const float4* from = partial(worker);
+        float4 v[2][kSize];
+        load_chunk(from, 0, v[0]);
 #pragma unroll
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
-            float4 v[kChunk];
-            load_chunk(from, chunk, v);
-            add_chunk(chunk, v);
+        for (int chunk = 0; chunk < kVectors / kSize; ++chunk) {
+            if (chunk + 1 < kVectors / kSize) load_chunk(from, chunk + 1, v[(chunk + 1) % 2]);
+            add_chunk(chunk, v[chunk % 2]);
         }
         clear_flag(worker);
     }
@@ -387,8 +403,8 @@ class PrefillCta {
     __device__ __forceinline__ void store_piece(float (&values)[32], TilePlace place, int piece) {
         const EpilogueParams& e = p_.epilogue;
         const FragmentPlace fragment = fragment_place(thread_);
-        const int row_tile = place.row_block * kPrefillRowTiles + consumer_;
-        const int row = (e.gated ? place.row_block : row_tile) * 64;
+        const int row_tile = row_block(place) * kPrefillRowTiles + consumer_;
+        const int row = (e.gated ? row_block(place) : row_tile) * 64;
         const int token = token_base(place) + piece * kPieceTokens;
         scale_and_bias(values, e, row_tile, fragment);
         if (!e.gated || consumer_ == 0) activate(values, e.activation);
@@ -475,14 +491,14 @@ class PrefillCta {
     float sums_[kValues];
 };
 
-template <typename Element, int kTokens, int kCluster>
+template <typename Element, int kTokens, int kCluster, bool kShareX>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     split_gemm_prefill(const __grid_constant__ CUtensorMap x_map,
                        const __grid_constant__ CUtensorMap y_map,
                        const __grid_constant__ PrefillParams p) {
     extern __shared__ __align__(1024) uint8_t ring[];
     __shared__ __align__(8) uint64_t barriers[2 * prefill_stages(kTokens)];
-    PrefillCta<Element, kTokens, kCluster> cta(p, x_map, y_map, ring, barriers);
+    PrefillCta<Element, kTokens, kCluster, kShareX> cta(p, x_map, y_map, ring, barriers);
     if (threadIdx.x == 0) cta.init_barriers();
     if constexpr (kCluster > 1) {
         ptx::cluster_sync();

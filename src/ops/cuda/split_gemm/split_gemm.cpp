@@ -41,8 +41,9 @@ const void* kernel_of(const GemmConfig& config, DType dtype) {
         return bf16 ? decode_kernel<__nv_bfloat16>(config.tokens_per_tile, config.row_tiles)
                     : decode_kernel<__half>(config.tokens_per_tile, config.row_tiles);
     }
-    return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.cluster)
-                : prefill_kernel<__half>(config.tokens_per_tile, config.cluster);
+    const bool share_x = config.cluster_use == ClusterUse::kX;
+    return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.cluster, share_x)
+                : prefill_kernel<__half>(config.tokens_per_tile, config.cluster, share_x);
 }
 
 void check_args(const GemmArgs& args) {
@@ -94,6 +95,7 @@ DecodeParams decode_params(const GemmArgs& args, const GemmConfig& config,
             .epilogue = epilogue_params(args, false),
             .scratch = scratch_of(workspace),
             .line = work_line(shape_of(args), config),
+            .x_sharers = config.ctas_per_worker(),
             .weight_slots = config.weight_slots,
             .remote_slots = config.remote_slots,
             .x_slots = config.x_slots,
@@ -152,6 +154,7 @@ int clusters_at_once(int cluster) {
     config.kernel = GemmKernel::kPrefill;
     config.tokens_per_tile = 256;
     config.cluster = cluster;
+    config.cluster_use = ClusterUse::kWeights;
     const void* kernel = kernel_of(config, DType::kBF16);
     const int64_t shared_bytes = prefill_shared_bytes(config);
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -217,8 +220,12 @@ void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorksp
             "split GEMM: \"{}\" has more CTAs than can run at once ({})", config.to_string(),
             workspace.ctas());
     const PackedShape& w = args.weight.shape;
+    // In prefill, each CTA that shares x loads its part of the tokens; in decode, of the k atoms.
+    const bool part_of_x =
+        config.kernel == GemmKernel::kPrefill && config.cluster_use == ClusterUse::kX;
     CUtensorMap x_map =
-        tensor_map(w.dtype, args.x, args.tokens, w.cols, args.ldx, config.tokens_per_tile);
+        tensor_map(w.dtype, args.x, args.tokens, w.cols, args.ldx,
+                   part_of_x ? config.tokens_per_tile / config.cluster : config.tokens_per_tile);
     const void* kernel = kernel_of(config, w.dtype);
     if (config.kernel == GemmKernel::kDecode) {
         DecodeParams params = decode_params(args, config, workspace);
