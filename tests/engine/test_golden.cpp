@@ -12,9 +12,10 @@ namespace {
 
 using testing::GoldenPrompt;
 
-/// Logits are a few units large. In fp32 only the order of additions differs from Hugging Face.
+/// Logits are a few units large. In fp32 only the order of additions differs from Hugging Face;
+/// bf16 instructions round what goes into every product to 8 bits.
 double logit_tolerance(const ModelConfig& config) {
-    return ops::has_fast_bf16() && config.dtype == DType::kBF16 ? 0.1 : 2e-4;
+    return ops::has_fast_bf16() && config.dtype == DType::kBF16 ? 0.25 : 2e-4;
 }
 
 class Golden : public ::testing::TestWithParam<std::filesystem::path> {
