@@ -1,8 +1,11 @@
-# The CUDA parts are built where nvcc is; elsewhere they are left out and one line says so.
+# The CUDA parts are built where nvcc is; elsewhere, and in builds with the compilers' sanitizers
+# (compute-sanitizer serves the GPU), they are left out and one line says so.
 
 include(CheckLanguage)
 set(DAK_CUDA OFF)
-check_language(CUDA)
+if(NOT DAK_SANITIZE)
+    check_language(CUDA)
+endif()
 if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # -gencode below: 90a carries wgmma and setmaxnreg
     enable_language(CUDA)
@@ -12,6 +15,6 @@ if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -gencode=arch=compute_90a,code=sm_90a -lineinfo")
     set(DAK_CUDA ON)
     message(STATUS "DAK: CUDA ${CMAKE_CUDA_COMPILER_VERSION} found, building the CUDA parts")
-else()
+elseif(NOT DAK_SANITIZE)
     message(STATUS "DAK: no nvcc found, leaving out the CUDA parts (CPU execution only)")
 endif()
