@@ -277,8 +277,10 @@ TEST(LoadWeights, ShardsAndPrefixlessNames) {
 
 TEST(LoadWeights, SeveralAtOnce) {
     const ModelFolder model(kLlama, tensors_of(llama_shapes(), DType::kBF16));
+    constexpr int kLoads = 4;
     std::vector<std::jthread> threads;
-    for (int i = 0; i < 4; ++i) {
+    threads.reserve(kLoads);
+    for (int i = 0; i < kLoads; ++i) {
         threads.emplace_back([&] { expect_llama(model.load(0.3, 3)); });
     }
 }
