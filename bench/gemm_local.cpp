@@ -16,9 +16,10 @@ std::vector<GemmConfig> decode_variants(const GemmShape& shape, const GemmMachin
     std::vector<GemmConfig> out;
     const bool wide = shape.tokens > 32;
     const std::vector<std::pair<int, int>> rings =
-        wide ? std::vector<std::pair<int, int>>{{4, 3}, {6, 3}, {9, 4}, {6, 6}, {8, 5}, {5, 8}}
-             : std::vector<std::pair<int, int>>{{4, 3}, {5, 3}, {6, 3}, {6, 6}, {9, 4}};
+        wide ? std::vector<std::pair<int, int>>{{4, 3}, {6, 5}, {6, 6}, {7, 6}}
+             : std::vector<std::pair<int, int>>{{5, 3}, {6, 3}, {6, 6}, {6, 9}, {8, 5}, {8, 8}};
     for (const int row_tiles : {1, 2}) {
+        if (row_tiles == 2 && !shape.gated) continue;
         for (const ClusterUse use : {ClusterUse::kNone, ClusterUse::kSplitK, ClusterUse::kX}) {
             for (const auto& [weights, x] : rings) {
                 GemmConfig c = choose_gemm_config(shape, machine);
@@ -30,7 +31,7 @@ std::vector<GemmConfig> decode_variants(const GemmShape& shape, const GemmMachin
                     (blocks > machine.clusters_of_2 || blocks * 3 < machine.sms)) {
                     continue;
                 }
-                if (use == ClusterUse::kX && shape.tokens <= 8) continue;
+                if (use == ClusterUse::kX && !wide) continue;
                 c.local_workers = use == ClusterUse::kNone     ? machine.sms
                                   : use == ClusterUse::kSplitK ? blocks * 2
                                                                : machine.clusters_of_2;
@@ -45,9 +46,10 @@ std::vector<GemmConfig> decode_variants(const GemmShape& shape, const GemmMachin
 
 std::vector<GemmConfig> prefill_variants(const GemmShape& shape, const GemmMachine& machine) {
     std::vector<GemmConfig> out;
-    const std::pair<int, ClusterUse> tiles[] = {
-        {128, ClusterUse::kNone}, {128, ClusterUse::kWeights}, {128, ClusterUse::kX},
-        {256, ClusterUse::kNone}, {256, ClusterUse::kWeights}, {256, ClusterUse::kX}};
+    const std::pair<int, ClusterUse> tiles[] = {{128, ClusterUse::kNone},
+                                                {128, ClusterUse::kWeights},
+                                                {256, ClusterUse::kNone},
+                                                {256, ClusterUse::kWeights}};
     for (const auto& [tokens, use] : tiles) {
         if (shape.tokens > 512 && tokens == 128) continue;
         GemmConfig c = choose_gemm_config(shape, machine);

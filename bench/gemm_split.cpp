@@ -116,8 +116,10 @@ void bench_chain_variants(Bench& bench, const std::vector<int64_t>& tokens) {
                 double bytes = 0;
                 for (const auto& [weights, x] : rings) {
                     const auto vary = [&](GemmConfig& c) {
-                        if (weights > 0) c.weight_slots = weights;
-                        if (weights > 0) c.x_slots = x;
+                        if (weights > 0 && c.cluster_use != ClusterUse::kSplitK) {
+                            c.weight_slots = weights;
+                            c.x_slots = x;
+                        }
                         if (!split_k && c.cluster_use == ClusterUse::kSplitK) {
                             c.cluster_use = ClusterUse::kNone;
                             c.cluster = 1;
@@ -248,7 +250,7 @@ void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
                 repeated(bench, names.back(), layer, ratio, n, operations, config));
         }
         names.emplace_back("staged");
-        contestants.push_back(repeated_staged(bench, layer, ratio, n, 8));
+        contestants.push_back(repeated_staged(bench, layer, ratio, n, 32));
         const auto us = measure(contestants, bench.stream, 2);
         const double remote = remote_bytes(layer, ratio);
         for (size_t i = 0; i < names.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <tuple>
 
@@ -18,6 +19,8 @@ constexpr int kOverlappingKernels = 2;
 // Fewer atoms than this per worker cost more to hand over than to stream.
 constexpr int kMinUnits = 4;
 constexpr int kMinPrefillUnits = 16;
+constexpr int64_t kMaxStreamedAtoms = 128;   // K = 8,192
+constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;
 
 /// Remote CTAs: enough for the rate at which both tiers end together, with a factor 2 to spare (an
@@ -57,21 +60,18 @@ int split_k(int64_t blocks, int64_t k_atoms, const GemmMachine& machine) {
     return best;
 }
 
-/// Ring depths by tokens of a tile. 6 x 16 KiB in flight per SM is what HBM needs.
 struct Rings {
     int weight_slots, x_slots;
 };
 
-constexpr Rings decode_rings(int tokens_per_tile) {
-    switch (tokens_per_tile) {
-        case 8:
-        case 16:
-            return {6, 3};  // <= 113 KiB: the next kernel's CTA fits beside this one
-        case 32:
-            return {6, 3};
-        default:
-            return {8, 5};
-    }
+/// Ring depths, from sweeps of all shapes and of layer chains. 6 x 16 KiB in flight per SM is what
+/// HBM needs; an x slot must be asked for ~2 us before its use.
+Rings decode_rings(int tokens_per_tile, ClusterUse use, bool direct) {
+    // <= 113 KiB: the next kernel's CTA fits beside this one, which keeps the link busy between
+    // kernels and helps wherever x is small.
+    if (direct && tokens_per_tile <= 16) return {6, 3};
+    if (tokens_per_tile == 8) return use == ClusterUse::kSplitK ? Rings{8, 5} : Rings{6, 3};
+    return tokens_per_tile == 64 ? Rings{6, 5} : Rings{6, 6};
 }
 
 GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
@@ -86,30 +86,32 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
     const int64_t tiles = shape.weight.row_tiles();
     const int64_t k_atoms = shape.weight.k_atoms();
     config.alignment = switches.align_waves ? kSlotAtoms : static_cast<int>(k_atoms);
-    const Rings rings = decode_rings(config.tokens_per_tile);
-    config.weight_slots = rings.weight_slots;
-    config.x_slots = rings.x_slots;
-    config.remote_slots = switches.window ? kRemoteSlots : config.weight_slots;
-
-    // At 64 tokens x costs as much to read from L2 as w: row tiles share it, in one CTA and between
-    // two. Remote CTAs keep to one tier only with one row tile.
-    const bool share_x = shape.tokens > 32 && !direct && tiles * k_atoms >= 8 * machine.sms;
-    config.row_tiles = shape.gated || (share_x && tiles >= machine.sms) ? 2 : 1;
+    config.row_tiles = shape.gated ? 2 : 1;
+    // At 64 tokens x costs as much to read from L2 as w: two row blocks share it, when the product
+    // is long enough to win back what the cluster costs at its start. A pair of row blocks can be
+    // of two tiers, so not with direct access.
+    const bool share_x = shape.tokens > 32 && !direct && tiles * k_atoms >= kMinSharedAtoms;
     if (share_x && switches.multicast && switches.align_waves) {
         config.cluster = 2;
         config.cluster_use = ClusterUse::kX;
     }
     const int64_t blocks = row_blocks(shape, config).total;
-
+    const int split = split_k(blocks, k_atoms, machine);
     // With at most half as many blocks as SMs, clusters split K and meet in shared memory: 8%
     // faster at 64 row tiles than partial sums through L2.
-    if (!direct && switches.align_waves && config.cluster_use == ClusterUse::kNone) {
-        config.cluster = split_k(blocks, k_atoms, machine);
-        if (config.cluster > 1) {
-            config.cluster_use = ClusterUse::kSplitK;
-            config.local_workers = static_cast<int>(blocks) * config.cluster;
-            return config;
-        }
+    const bool split_blocks =
+        !direct && switches.align_waves && split > 1 && config.cluster_use == ClusterUse::kNone;
+    if (split_blocks) {
+        config.cluster = split;
+        config.cluster_use = ClusterUse::kSplitK;
+    }
+    const Rings rings = decode_rings(config.tokens_per_tile, config.cluster_use, direct);
+    config.weight_slots = rings.weight_slots;
+    config.x_slots = rings.x_slots;
+    config.remote_slots = switches.window ? kRemoteSlots : config.weight_slots;
+    if (split_blocks) {
+        config.local_workers = static_cast<int>(blocks) * split;
+        return config;
     }
     const int64_t units = blocks * k_atoms;
     const int remote =
@@ -127,35 +129,30 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
     return config;
 }
 
-/// A prefill tile shape.
+/// A prefill tile shape and the time of one of its k steps on a busy GPU, measured (us).
 struct PrefillCandidate {
     int tokens_per_tile;
     int cluster;
-    ClusterUse cluster_use;
+    double step_us;
 };
 
-constexpr std::array<PrefillCandidate, 7> kPrefillCandidates = {{
-    {128, 1, ClusterUse::kNone},
-    {128, 2, ClusterUse::kWeights},
-    {128, 2, ClusterUse::kX},
-    {256, 1, ClusterUse::kNone},
-    {256, 2, ClusterUse::kWeights},
-    {256, 2, ClusterUse::kX},
-    {256, 4, ClusterUse::kWeights},
-}};
+constexpr std::array<PrefillCandidate, 5> kPrefillCandidates = {
+    {{128, 1, 0.36}, {128, 2, 0.332}, {256, 1, 0.64}, {256, 2, 0.645}, {256, 4, 0.68}}};
 
 GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
-                             const GemmSwitches& switches, const PrefillCandidate& candidate) {
+                             const GemmSwitches& switches, const PrefillCandidate& candidate,
+                             bool streamed) {
     GemmConfig config;
     config.kernel = GemmKernel::kPrefill;
     config.tokens_per_tile = candidate.tokens_per_tile;
     config.row_tiles = 2;
     config.cluster = candidate.cluster;
-    config.cluster_use = candidate.cluster_use;
+    config.cluster_use = candidate.cluster > 1 ? ClusterUse::kWeights : ClusterUse::kNone;
     config.remote_slots = switches.window ? 2 : 4;
     config.alignment = switches.align_waves ? 4 : static_cast<int>(shape.weight.k_atoms());
     const int groups = token_tiles(shape, config);
     config.evict_first = groups == 1;
+    config.group = groups == 1 ? 8 : 16;
     const RowBlocks blocks = row_blocks(shape, config);
     const int total = clusters_at_once(machine, candidate.cluster);
     if (blocks.remote > 0) {
@@ -170,33 +167,35 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
         std::clamp<int64_t>(local_units / kMinPrefillUnits, 1, total - config.remote_workers));
     // The remainder of the last wave, and one wave with it, is cut evenly.
     const int remainder = local_tiles % config.local_workers;
-    if (switches.align_waves && remainder != 0) {
+    if (streamed && remainder != 0) {
         config.streamed_tiles = std::min(local_tiles, remainder + config.local_workers);
     }
     return config;
 }
 
-/// Model of a candidate's time in us, for comparison only.
-double prefill_time(const GemmShape& shape, const GemmMachine& machine, const GemmConfig& config) {
+/// Model of a candidate's time in us, for comparison only. Its constants are a fit to the times of
+/// all candidates at N = 128 to 4096 over 13 shapes, of which it picks the best or one within 1%.
+double prefill_time(const GemmShape& shape, const GemmMachine& machine, const GemmConfig& config,
+                    double step_us) {
+    constexpr double kTileUs = 1.5;  // of results on their way out, per 128 tokens
+    constexpr double kStreamFactor = 1.02;
+    constexpr double kHandOverUs = 4.0;  // per 128 tokens
+    constexpr double kContributorUs = 0.5;
     const RowBlocks blocks = row_blocks(shape, config);
-    const int groups = token_tiles(shape, config);
-    const double local_tiles = (blocks.total - blocks.remote) * groups;
-    const double flops = 2.0 * 128 * config.tokens_per_tile * 64;  // of one CTA's k step
-    // Narrow tiles re-read x more often: measured 8% slower per flop than wide ones.
-    const double efficiency = config.tokens_per_tile == 128 ? 0.92 : 1.0;
-    const double step_us = flops / (machine.tflops * 1e12 / machine.sms * efficiency) * 1e6;
-    const double waves = config.streamed_tiles > 0
-                             ? local_tiles / config.local_workers
-                             : static_cast<double>(ceil_div(static_cast<int64_t>(local_tiles),
-                                                            config.local_workers));
-    const double fix_up_us = config.streamed_tiles > 0 ? 3.0 : 0.0;
-    const double compute =
-        waves * static_cast<double>(shape.weight.k_atoms()) * step_us + fix_up_us;
-    const double remote_bytes =
-        static_cast<double>(shape.direct_remote_atoms * kAtomBytes) * groups;
-    const double link = remote_bytes / machine.remote_gbps / 1e3;
+    const int local_tiles = (blocks.total - blocks.remote) * token_tiles(shape, config);
+    const auto k_steps = static_cast<double>(shape.weight.k_atoms());
+    const double width = config.tokens_per_tile / 128.0;
+    const double waves = static_cast<double>(local_tiles) / config.local_workers;
+    double compute;
+    if (config.streamed_tiles > 0) {
+        compute =
+            waves * (k_steps * step_us * kStreamFactor + kTileUs * width) + kHandOverUs * width;
+        if (waves < 1 && waves > 0) compute += kContributorUs * width / waves;
+    } else {
+        compute = std::ceil(waves) * (k_steps * step_us + kTileUs * width);
+    }
     const double hbm = static_cast<double>(shape.weight.bytes()) / machine.local_gbps / 1e3;
-    return std::max({compute, link, hbm});
+    return std::max(compute, hbm);
 }
 
 GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
@@ -207,15 +206,20 @@ GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
     double best_time = std::numeric_limits<double>::infinity();
     for (const PrefillCandidate& candidate : kPrefillCandidates) {
         if (!switches.multicast && candidate.cluster > 1) continue;
-        // Row blocks that share x are of one tier only when there is only one.
-        if (candidate.cluster_use == ClusterUse::kX && shape.direct_remote_atoms > 0) continue;
-        const GemmConfig config = prefill_candidate(shape, machine, switches, candidate);
-        const double time = prefill_time(shape, machine, config);
-        const int crossings = config.remote_workers > 0 ? token_tiles(shape, config) : 1;
-        if (std::tie(crossings, time) < std::tie(best_crossings, best_time)) {
-            best = config;
-            best_crossings = crossings;
-            best_time = time;
+        for (const bool streamed : {false, true}) {
+            const GemmConfig config =
+                prefill_candidate(shape, machine, switches, candidate, streamed);
+            const int tiles = token_tiles(shape, config);
+            // Workers at different places of a long K find neither operand in L2.
+            const bool too_long = tiles > 1 && shape.weight.k_atoms() > kMaxStreamedAtoms;
+            if (streamed && (too_long || !switches.align_waves)) continue;
+            const double time = prefill_time(shape, machine, config, candidate.step_us);
+            const int crossings = config.remote_workers > 0 ? tiles : 1;
+            if (std::tie(crossings, time) < std::tie(best_crossings, best_time)) {
+                best = config;
+                best_crossings = crossings;
+                best_time = time;
+            }
         }
     }
     return best;

@@ -47,7 +47,7 @@ enum class ClusterUse : uint8_t {
     kNone,
     kSplitK,   ///< decode: each has a part of K of one row block; sums meet in shared memory
     kWeights,  ///< prefill: one row block, neighbouring token tiles; weights are multicast
-    kX,        ///< neighbouring row blocks, one token tile; x is multicast
+    kX,        ///< decode: neighbouring row blocks; x is multicast
 };
 
 struct GemmConfig {

@@ -10,6 +10,6 @@ namespace dak::cuda {
 template <typename Element>
 const void* decode_kernel(int tokens_per_tile, int row_tiles);
 template <typename Element>
-const void* prefill_kernel(int tokens_per_tile, int cluster, bool share_x);
+const void* prefill_kernel(int tokens_per_tile, int cluster);
 
 }  // namespace dak::cuda

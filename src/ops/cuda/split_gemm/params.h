@@ -38,6 +38,7 @@ struct EpilogueParams {
     Activation activation = Activation::kNone;
     bool gated = false;
     bool fp32_output = false;
+    bool plain = false;         ///< nothing but rounding
     bool tensor_store = false;  ///< prefill: y's tensor map is valid
 };
 

@@ -8,9 +8,8 @@
 // y[n, m] = sum_k x[n, k] w[m, k] for many tokens: bound by the matrix units.
 //
 // Tile       128 weight rows (a row block: 2 row tiles) x kTokens tokens, per CTA.
-// Grid       kCluster CTAs per worker. Either they work on the same row block and on neighbouring
-//            token tiles, and each loads 1/kCluster of the weights and multicasts it; or, with
-//            kShareX, on neighbouring row blocks and the same token tile, and share x that way.
+// Grid       kCluster CTAs per worker; the CTAs of a cluster work on the same row block and on
+//            neighbouring token tiles, each loads 1/kCluster of the weights and multicasts it.
 // Block      384 threads: warpgroup 0 loads (warp 0 weights, warp 1 x), warpgroups 1 and 2
 //            multiply one row tile each.
 // Shared     ring of stages (2 weight atoms, one x atom of kTokens tokens); two 8 KiB pieces per
@@ -82,7 +81,7 @@ __device__ __forceinline__ TilePlace place_of(const PrefillParams& p, int tile) 
             p.local_tiles.token_tile(tile - remote)};
 }
 
-template <typename Element, int kTokens, int kCluster, bool kShareX>
+template <typename Element, int kTokens, int kCluster>
 class PrefillCta {
   public:
     __device__ __forceinline__ PrefillCta(const PrefillParams& p, const CUtensorMap& x_map,
@@ -120,7 +119,7 @@ class PrefillCta {
         int issued = 0;
         TileWalk walk(p_, worker_);
         for (Segment s; walk.next(s);) {
-            const int row_tile = row_block(place_of(p_, s.block)) * kPrefillRowTiles;
+            const int row_tile = place_of(p_, s.block).row_block * kPrefillRowTiles;
             for (int k = s.k_begin; k < s.k_end; ++k) {
                 ptx::mbarrier_wait(empty_ + 8 * stage, parity);
                 if (remote && issued++ >= p_.remote_stages) {
@@ -133,7 +132,7 @@ class PrefillCta {
                 const uint32_t full = full_ + 8 * stage;
                 const uint32_t to = ring_ + stage * kStageBytes;
                 ptx::mbarrier_arrive_expect(full, kWeightBytes);
-                if constexpr (kCluster == 1 || kShareX) {
+                if constexpr (kCluster == 1) {
 #pragma unroll
                     for (int t = 0; t < kPrefillRowTiles; ++t) {
                         ptx::bulk_load(to + t * kGemmAtomBytes, atom(row_tile + t, k),
@@ -164,15 +163,8 @@ class PrefillCta {
             for (int k = s.k_begin; k < s.k_end; ++k) {
                 ptx::mbarrier_wait(empty_ + 8 * stage, parity);
                 ptx::mbarrier_arrive_expect(full_ + 8 * stage, kXBytes);
-                const uint32_t to = ring_ + stage * kStageBytes + kWeightBytes;
-                if constexpr (kShareX) {
-                    constexpr int kShare = kTokens / kCluster;
-                    ptx::tensor_load_multicast(to + rank_ * kShare * 128, x_map_, k * 64,
-                                               token + rank_ * kShare, full_ + 8 * stage,
-                                               kEveryCta);
-                } else {
-                    ptx::tensor_load(to, x_map_, k * 64, token, full_ + 8 * stage);
-                }
+                ptx::tensor_load(ring_ + stage * kStageBytes + kWeightBytes, x_map_, k * 64, token,
+                                 full_ + 8 * stage);
                 if (++stage == kStages) {
                     stage = 0;
                     parity ^= 1;
@@ -206,12 +198,14 @@ class PrefillCta {
     static constexpr uint32_t kWeightBytes = kPrefillRowTiles * kGemmAtomBytes;
     static constexpr uint32_t kXBytes = kTokens * 128;
     static constexpr uint32_t kStageBytes = kWeightBytes + kXBytes;
+    static constexpr int kPieceValues = kPieceTokens / 2;
     static constexpr int kValues = kTokens / 2;
     static constexpr int kVectors = kTokens / 8;  // of 4 values, a thread's part of a tile
     static constexpr int kChunk = 4;              // vectors of a partial sum added per step
     static constexpr int kChunks = kVectors / kChunk;
     static constexpr uint16_t kEveryCta = (1u << kCluster) - 1;
-    static constexpr int kPublishSteps = 6;  // steps until a partial sum is visible
+    static constexpr int kDrainSteps = 3;    // until the stores of a partial sum have drained
+    static constexpr int kPublishSteps = 8;  // until it can be read
 
     __device__ __forceinline__ const uint8_t* atom(int row_tile, int k) const {
         const int existing = smaller(row_tile, p_.weight.row_tiles - 1);
@@ -219,10 +213,7 @@ class PrefillCta {
     }
 
     __device__ __forceinline__ int token_base(TilePlace place) const {
-        return (kShareX ? place.token_tile : place.token_tile * kCluster + rank_) * kTokens;
-    }
-    __device__ __forceinline__ int row_block(TilePlace place) const {
-        return kShareX ? place.row_block * kCluster + rank_ : place.row_block;
+        return (place.token_tile * kCluster + rank_) * kTokens;
     }
 
     /// Computes a segment; true when the sums are the whole tile's, for this CTA to store.
@@ -235,14 +226,14 @@ class PrefillCta {
         const bool head = s.head == worker_;
         int add_at = s.length();
         if (head && s.last == worker_ + 1) {
-            const int at =
-                larger(3, add_position(p_.line.k_atoms() - s.k_end, units_before, kPublishSteps));
+            const int at = larger(kDrainSteps + 1, add_position(p_.line.k_atoms() - s.k_end,
+                                                                units_before, kPublishSteps));
             if (at + kChunks <= s.length()) add_at = at;
         }
         int k = 0;
         for (; k < add_at; ++k) {
             step();
-            if (k == 1) publish();  // by now the stores of the partial sum have long drained
+            if (k == kDrainSteps) publish();
         }
         const bool added = add_at < s.length();
         if (added) {
@@ -385,12 +376,21 @@ class PrefillCta {
     // ---- results
     // ---------------------------------------------------------------------------------
 
-    /// 64 tokens at a time. Every piece passes through the first registers, so that the code of the
-    /// epilogue exists once.
+    /// 64 tokens at a time. With an epilogue every piece passes through the first registers, so
+    /// that its code exists once.
     __device__ __forceinline__ void store(TilePlace place) {
-        constexpr int kPieceValues = kPieceTokens / 2;
+        constexpr int kPieces = kTokens / kPieceTokens;
+        if (p_.epilogue.plain && p_.epilogue.tensor_store) {
+            const int row = (place.row_block * kPrefillRowTiles + consumer_) * 64;
+#pragma unroll
+            for (int piece = 0; piece < kPieces; ++piece) {
+                store_through_shared(&sums_[piece * kPieceValues], piece % 2, row,
+                                     token_base(place) + piece * kPieceTokens);
+            }
+            return;
+        }
 #pragma unroll 1
-        for (int piece = 0; piece < kTokens / kPieceTokens; ++piece) {
+        for (int piece = 0; piece < kPieces; ++piece) {
             float values[kPieceValues];
 #pragma unroll
             for (int i = 0; i < kPieceValues; ++i) values[i] = sums_[i];
@@ -400,11 +400,12 @@ class PrefillCta {
         }
     }
 
-    __device__ __forceinline__ void store_piece(float (&values)[32], TilePlace place, int piece) {
+    __device__ __forceinline__ void store_piece(float (&values)[kPieceValues], TilePlace place,
+                                                int piece) {
         const EpilogueParams& e = p_.epilogue;
         const FragmentPlace fragment = fragment_place(thread_);
-        const int row_tile = row_block(place) * kPrefillRowTiles + consumer_;
-        const int row = (e.gated ? row_block(place) : row_tile) * 64;
+        const int row_tile = place.row_block * kPrefillRowTiles + consumer_;
+        const int row = (e.gated ? place.row_block : row_tile) * 64;
         const int token = token_base(place) + piece * kPieceTokens;
         scale_and_bias(values, e, row_tile, fragment);
         if (!e.gated || consumer_ == 0) activate(values, e.activation);
@@ -422,8 +423,8 @@ class PrefillCta {
 
     /// Through one of this consumer's two buffers, token-major and swizzled as y's tensor map
     /// expects.
-    __device__ __forceinline__ void store_through_shared(const float (&values)[32], int which,
-                                                         int row, int token) {
+    __device__ __forceinline__ void store_through_shared(const float* values, int which, int row,
+                                                         int token) {
         const int lane = thread_ % 32;
         if (thread_ == 0) ptx::bulk_wait_read<1>();
         ptx::barrier_sync(1 + consumer_, 128);
@@ -452,7 +453,7 @@ class PrefillCta {
 
     /// Consumer 0 holds the gate, consumer 1 the up half: they meet in consumer 1's buffers, which
     /// it has no other use for, in fp32.
-    __device__ __forceinline__ void multiply_by_up(float (&values)[32]) {
+    __device__ __forceinline__ void multiply_by_up(float (&values)[kPieceValues]) {
         const uint32_t mine = pieces_ + 2 * kPieceBytes + thread_ * 16;
         if (consumer_ == 1) {
 #pragma unroll
@@ -491,14 +492,14 @@ class PrefillCta {
     float sums_[kValues];
 };
 
-template <typename Element, int kTokens, int kCluster, bool kShareX>
+template <typename Element, int kTokens, int kCluster>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     split_gemm_prefill(const __grid_constant__ CUtensorMap x_map,
                        const __grid_constant__ CUtensorMap y_map,
                        const __grid_constant__ PrefillParams p) {
     extern __shared__ __align__(1024) uint8_t ring[];
     __shared__ __align__(8) uint64_t barriers[2 * prefill_stages(kTokens)];
-    PrefillCta<Element, kTokens, kCluster, kShareX> cta(p, x_map, y_map, ring, barriers);
+    PrefillCta<Element, kTokens, kCluster> cta(p, x_map, y_map, ring, barriers);
     if (threadIdx.x == 0) cta.init_barriers();
     if constexpr (kCluster > 1) {
         ptx::cluster_sync();

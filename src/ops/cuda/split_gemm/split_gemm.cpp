@@ -41,9 +41,8 @@ const void* kernel_of(const GemmConfig& config, DType dtype) {
         return bf16 ? decode_kernel<__nv_bfloat16>(config.tokens_per_tile, config.row_tiles)
                     : decode_kernel<__half>(config.tokens_per_tile, config.row_tiles);
     }
-    const bool share_x = config.cluster_use == ClusterUse::kX;
-    return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.cluster, share_x)
-                : prefill_kernel<__half>(config.tokens_per_tile, config.cluster, share_x);
+    return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.cluster)
+                : prefill_kernel<__half>(config.tokens_per_tile, config.cluster);
 }
 
 void check_args(const GemmArgs& args) {
@@ -82,6 +81,8 @@ EpilogueParams epilogue_params(const GemmArgs& args, bool tensor_store) {
             .activation = e.activation,
             .gated = e.gated,
             .fp32_output = args.fp32_output,
+            .plain = e.scale == 1.0f && e.bias == nullptr && e.activation == Activation::kNone &&
+                     !e.gated && e.residual == nullptr,
             .tensor_store = tensor_store};
 }
 
@@ -220,12 +221,8 @@ void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorksp
             "split GEMM: \"{}\" has more CTAs than can run at once ({})", config.to_string(),
             workspace.ctas());
     const PackedShape& w = args.weight.shape;
-    // In prefill, each CTA that shares x loads its part of the tokens; in decode, of the k atoms.
-    const bool part_of_x =
-        config.kernel == GemmKernel::kPrefill && config.cluster_use == ClusterUse::kX;
     CUtensorMap x_map =
-        tensor_map(w.dtype, args.x, args.tokens, w.cols, args.ldx,
-                   part_of_x ? config.tokens_per_tile / config.cluster : config.tokens_per_tile);
+        tensor_map(w.dtype, args.x, args.tokens, w.cols, args.ldx, config.tokens_per_tile);
     const void* kernel = kernel_of(config, w.dtype);
     if (config.kernel == GemmKernel::kDecode) {
         DecodeParams params = decode_params(args, config, workspace);
