@@ -194,7 +194,7 @@ class Renderer {
     }
 
     Flow run(const Output& output) {
-        print(text_of(eval(*output.value)));
+        print(text_of(budget_, eval(*output.value)));
         return Flow::kNext;
     }
 
@@ -254,7 +254,7 @@ class Renderer {
         if (node.target) {
             assign(*node.target, value);
         } else {
-            print(text_of(value));
+            print(text_of(budget_, value));
         }
         return Flow::kNext;
     }
@@ -309,12 +309,6 @@ class Renderer {
     }
 
     Value eval_or_none(const ExprPtr& expr) { return expr ? eval(*expr) : Value(); }
-
-    /// str(value), with the work of walking through it charged.
-    std::string text_of(const Value& value) {
-        budget_.charge(value.weight());
-        return value.text();
-    }
 
     Value eval(const Literal& literal) { return literal.value; }
 
@@ -389,7 +383,7 @@ class Renderer {
     Value eval(const Concat& node) {
         std::string text;
         for (const ExprPtr& part : node.parts) {
-            text += text_of(eval(*part));
+            text += text_of(budget_, eval(*part));
             check_string_size(text.size());
         }
         budget_.charge(static_cast<int64_t>(text.size() / 32));
@@ -461,7 +455,7 @@ class Renderer {
             case Function::kNamespace:
                 return make_namespace(arguments);
             case Function::kRaiseException:
-                throw Raised{text_of(arguments.get("message"))};
+                throw Raised{text_of(budget_, arguments.get("message"))};
             case Function::kStrftimeNow:
                 return strftime_now(arguments.text("format"));
         }

@@ -1,85 +1,15 @@
-#include "model/chat/jinja_builtins.h"
-
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <unordered_set>
 
 #include "base/error.h"
+#include "model/chat/jinja_builtins.h"
 #include "model/chat/jinja_operators.h"
 
 namespace dak::jinja {
 
-void Budget::charge(int64_t units) {
-    left_ -= units;
-    require(left_ >= 0, "the template does too much work for the given conversation");
-}
-
-const Value* Arguments::take(std::string_view name) {
-    if (has_positional()) return &positional_[next_++];
-    const auto found = std::find_if(keyword_.begin(), keyword_.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
-    if (found == keyword_.end()) return nullptr;
-    // Kept among the positional ones, where finish() does not look.
-    positional_.push_back(std::move(found->second));
-    keyword_.erase(found);
-    return &positional_[next_++];
-}
-
-Value Arguments::get(std::string_view name) {
-    const Value* value = take(name);
-    require(value != nullptr, "the argument '{}' is missing", name);
-    return *value;
-}
-
-Value Arguments::get_or(std::string_view name, Value fallback) {
-    const Value* value = take(name);
-    return value ? *value : fallback;
-}
-
-int64_t Arguments::integer(std::string_view name, std::optional<int64_t> fallback) {
-    const Value value = fallback ? get_or(name, *fallback) : get(name);
-    const auto integer = value.as_integer();
-    require(integer.has_value(), "the argument '{}' must be an integer, not {}", name,
-            value.type_name());
-    return *integer;
-}
-
-std::string Arguments::text(std::string_view name, std::optional<std::string> fallback) {
-    const Value value = fallback ? get_or(name, Value(*fallback)) : get(name);
-    const auto* text = value.as<std::string>();
-    require(text != nullptr, "the argument '{}' must be a string, not {}", name, value.type_name());
-    return *text;
-}
-
-bool Arguments::truth_or(std::string_view name, bool fallback) {
-    return get_or(name, fallback).truth();
-}
-
-bool Arguments::has_keyword(std::string_view name) const {
-    return std::any_of(keyword_.begin(), keyword_.end(),
-                       [&](const auto& entry) { return entry.first == name; });
-}
-
-std::vector<Value> Arguments::rest() {
-    const auto first =
-        positional_.begin() + static_cast<ptrdiff_t>(std::exchange(next_, positional_.size()));
-    return {first, positional_.end()};
-}
-
-Arguments::Keyword Arguments::keyword_rest() { return std::exchange(keyword_, {}); }
-
-void Arguments::finish() const {
-    require(!has_positional(), "there are too many arguments");
-    if (!keyword_.empty()) fail("unexpected argument '{}'", keyword_.front().first);
-}
-
 namespace {
-
-/// str(value), with the work of walking through it charged.
-std::string text_of(Budget& budget, const Value& value) {
-    budget.charge(value.weight());
-    return value.text();
-}
 
 template <auto function>
 Value text_filter(Budget& budget, const Value& subject, Arguments&) {
@@ -511,103 +441,13 @@ constexpr FilterEntry kFilters[] = {
     {"upper", text_filter<to_upper>},
 };
 
-template <CompareOp op>
-bool compare_test(Budget& budget, const Value& subject, Arguments& args) {
-    const Value other = args.get("other");
-    budget.charge(subject.weight() + other.weight());
-    return compare(op, subject, other);
-}
-
-template <bool wanted>
-bool bool_test(Budget&, const Value& subject, Arguments&) {
-    return subject.is<bool>() && *subject.as<bool>() == wanted;
-}
-
-template <typename T>
-bool type_test(Budget&, const Value& subject, Arguments&) {
-    return subject.is<T>();
-}
-
-Value modulo(const Value& subject, const Value& divisor) {
-    return apply(BinaryOp::kModulo, subject, divisor);
-}
-
-bool sequence_test(Budget&, const Value& subject, Arguments&) {
-    const auto* sequence = subject.as<Sequence>();
-    if (sequence) return sequence->kind <= Sequence::Kind::kRange;
-    return subject.is<Dict>() || subject.is<std::string>() || subject.is<Undefined>();
-}
-
-bool callable_test(Budget&, const Value& subject, Arguments&) {
-    return subject.is<Function>() || subject.is<Method>() || subject.is<Macro>() ||
-           subject.is<Loop>() || subject.is<Undefined>();
-}
-
-bool sameas_test(Budget&, const Value& subject, Arguments& args) {
-    const Value other = args.get("other");
-    const auto is_single = [](const Value& value) { return value.is<None>() || value.is<bool>(); };
-    require(is_single(subject) || is_single(other),
-            "the test 'sameas' is supported for none, true and false only");
-    return subject.type_name() == other.type_name() && equal(subject, other);
-}
-
-constexpr TestEntry kTests[] = {
-    {"boolean", type_test<bool>},
-    {"callable", callable_test},
-    {"defined", [](Budget&, const Value& v, Arguments&) { return !v.is<Undefined>(); }},
-    {"divisibleby", [](Budget&, const Value& v,
-                       Arguments& args) { return equal(modulo(v, args.get("num")), int64_t{0}); }},
-    {"eq", compare_test<CompareOp::kEq>},
-    {"equalto", compare_test<CompareOp::kEq>},
-    {"==", compare_test<CompareOp::kEq>},
-    {"escaped", [](Budget&, const Value& v, Arguments&) { return v.is_escaped(); }},
-    {"even",
-     [](Budget&, const Value& v, Arguments&) { return equal(modulo(v, int64_t{2}), int64_t{0}); }},
-    {"false", bool_test<false>},
-    {"float", type_test<double>},
-    {"ge", compare_test<CompareOp::kGe>},
-    {">=", compare_test<CompareOp::kGe>},
-    {"greaterthan", compare_test<CompareOp::kGt>},
-    {"gt", compare_test<CompareOp::kGt>},
-    {">", compare_test<CompareOp::kGt>},
-    {"in", compare_test<CompareOp::kIn>},
-    {"integer", type_test<int64_t>},
-    {"iterable", [](Budget&, const Value& v, Arguments&) { return is_iterable(v); }},
-    {"le", compare_test<CompareOp::kLe>},
-    {"<=", compare_test<CompareOp::kLe>},
-    {"lessthan", compare_test<CompareOp::kLt>},
-    {"lower", [](Budget& budget, const Value& v,
-                 Arguments&) { return *classify("islower", text_of(budget, v)); }},
-    {"lt", compare_test<CompareOp::kLt>},
-    {"<", compare_test<CompareOp::kLt>},
-    {"mapping", type_test<Dict>},
-    {"ne", compare_test<CompareOp::kNe>},
-    {"!=", compare_test<CompareOp::kNe>},
-    {"none", type_test<None>},
-    {"number", [](Budget&, const Value& v, Arguments&) { return v.as_number().has_value(); }},
-    {"odd",
-     [](Budget&, const Value& v, Arguments&) { return equal(modulo(v, int64_t{2}), int64_t{1}); }},
-    {"sameas", sameas_test},
-    {"sequence", sequence_test},
-    {"string", type_test<std::string>},
-    {"true", bool_test<true>},
-    {"undefined", type_test<Undefined>},
-    {"upper", [](Budget& budget, const Value& v,
-                 Arguments&) { return *classify("isupper", text_of(budget, v)); }},
-};
-
-template <typename Entry, size_t count>
-const Entry* find_entry(const Entry (&entries)[count], std::string_view name) {
-    const auto* found = std::find_if(std::begin(entries), std::end(entries),
-                                     [&](const Entry& entry) { return entry.name == name; });
-    return found == std::end(entries) ? nullptr : found;
-}
-
 }  // namespace
 
-const FilterEntry* find_filter(std::string_view name) { return find_entry(kFilters, name); }
-
-const TestEntry* find_test(std::string_view name) { return find_entry(kTests, name); }
+const FilterEntry* find_filter(std::string_view name) {
+    const auto* found = std::find_if(std::begin(kFilters), std::end(kFilters),
+                                     [&](const FilterEntry& entry) { return entry.name == name; });
+    return found == std::end(kFilters) ? nullptr : found;
+}
 
 Value call_filter(const FilterEntry& filter, Budget& budget, const Value& subject, Arguments args) {
     require(!subject.is_escaped() || filter.takes_escaped,
@@ -616,12 +456,6 @@ Value call_filter(const FilterEntry& filter, Budget& budget, const Value& subjec
     Value result = filter.apply(budget, subject, args);
     args.finish();
     budget.charge(result.size_cost());
-    return result;
-}
-
-bool call_test(const TestEntry& test, Budget& budget, const Value& subject, Arguments args) {
-    const bool result = test.apply(budget, subject, args);
-    args.finish();
     return result;
 }
 
