@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "ops/cpu/parallel.h"
 #include "ops/cpu/vec.h"
 #include "ops/ops.h"
 
@@ -263,13 +264,12 @@ void attention(const Attention& attention, const float* q, int64_t stride, float
     const std::vector<Unit> units = query_blocks(attention);
     const int64_t num_tasks = static_cast<int64_t>(units.size()) * layout.num_kv_heads;
     visit_dtype(layout.dtype, [&]<typename T>(T) {
-#pragma omp parallel for schedule(dynamic, 1)
-        for (int64_t i = 0; i < num_tasks; ++i) {
+        parallel_for(num_tasks, [&](int64_t i) {
             const Unit& unit = units[static_cast<size_t>(i / layout.num_kv_heads)];
             Task<T>(attention, i % layout.num_kv_heads)
                 .run(*unit.sequence, unit.first_token, q + unit.first_row * stride, stride,
                      out + unit.first_row * attention.num_heads * layout.head_dim);
-        }
+        });
     });
 }
 

@@ -1,9 +1,8 @@
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "ops/cpu/parallel.h"
 #include "ops/cpu/vec.h"
 #include "ops/ops.h"
 
@@ -71,11 +70,6 @@ void gather_row(const SplitTensor& table, int64_t row, float* out) {
 
 }  // namespace
 
-void set_num_threads(int num_threads) {
-    static const int available = omp_get_max_threads();
-    omp_set_num_threads(num_threads > 0 ? num_threads : available);
-}
-
 void gather_rows(const SplitTensor& table, std::span<const int32_t> rows, float* out) {
     visit_dtype(table.shape.dtype, [&]<typename T>(T) {
         for (size_t i = 0; i < rows.size(); ++i) {
@@ -91,21 +85,18 @@ void add(std::span<const float> values, std::span<float> out) {
 }
 
 void norm(const Norm& norm, int64_t rows, int64_t width, const float* x, float* out) {
-#pragma omp parallel for if (rows > 1)
-    for (int64_t row = 0; row < rows; ++row) {
-        norm_row(norm, width, x + row * width, out + row * width);
-    }
+    parallel_for(rows,
+                 [&](int64_t row) { norm_row(norm, width, x + row * width, out + row * width); });
 }
 
 void norm_heads(const Norm& norm, int64_t tokens, int64_t num_heads, int64_t head_dim,
                 int64_t stride, float* x) {
-#pragma omp parallel for if (tokens > 1)
-    for (int64_t t = 0; t < tokens; ++t) {
+    parallel_for(tokens, [&](int64_t t) {
         for (int64_t head = 0; head < num_heads; ++head) {
             float* row = x + t * stride + head * head_dim;
             norm_row(norm, head_dim, row, row);
         }
-    }
+    });
 }
 
 std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim, int64_t length) {
@@ -146,8 +137,7 @@ void append_rope_angles(std::span<const float> frequencies, int64_t first_positi
 void rope(const RopeAngles& angles, int64_t tokens, int64_t num_heads, int64_t head_dim,
           int64_t stride, float* x) {
     const int64_t half = head_dim / 2;
-#pragma omp parallel for if (tokens > 1)
-    for (int64_t t = 0; t < tokens; ++t) {
+    parallel_for(tokens, [&](int64_t t) {
         const float* cos = angles.cos.data() + t * half;
         const float* sin = angles.sin.data() + t * half;
         for (int64_t head = 0; head < num_heads; ++head) {
@@ -160,7 +150,7 @@ void rope(const RopeAngles& angles, int64_t tokens, int64_t num_heads, int64_t h
                 second[i] = b * cos[i] + a * sin[i];
             }
         }
-    }
+    });
 }
 
 }  // namespace dak::ops

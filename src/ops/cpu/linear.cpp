@@ -4,6 +4,7 @@
 
 #include "ops/cpu/activation.h"
 #include "ops/cpu/matmul.h"
+#include "ops/cpu/parallel.h"
 #include "ops/cpu/vec.h"
 #include "ops/ops.h"
 
@@ -24,8 +25,9 @@ constexpr int64_t kMaxStreamedTokens = 12;
 constexpr int64_t kStreamRows = 32;
 constexpr int64_t kMaxTokenBlock = 8;
 
-/// The unpacked block should stay in the L2/L3 share of a core.
-constexpr int64_t kUnpackedBytes = 2 * kMiB;
+/// A task's block of unpacked rows should stay in the core's L2 cache, and leave tasks for every
+/// thread.
+constexpr int64_t kUnpackedBytes = kMiB / 2;
 
 /// How the streaming path meets the storage of a row. A row's 128 bytes are read as they lie, 32 at
 /// a time: that is a pair of 16-byte chunks, in which the swizzle has put columns of pair `p ^ (row
@@ -173,8 +175,7 @@ void linear_streamed(const SplitTensor& weight, const Epilogue& epilogue, int64_
         Lanes<T>::arrange(x + t * weight.shape.cols, weight.shape.cols, weight.shape.k_atoms(),
                           arranged.data() + t * x_stride);
     }
-#pragma omp parallel for schedule(dynamic, 1)
-    for (int64_t task = 0; task < tasks; ++task) {
+    parallel_for(tasks, [&](int64_t task) {
         const int64_t first_row = task % parts * kStreamRows;
         const int64_t tile = epilogue.gated ? 2 * (task / parts) : task / parts;
         float sums[kMaxStreamedTokens * kStreamRows];
@@ -191,7 +192,7 @@ void linear_streamed(const SplitTensor& weight, const Epilogue& epilogue, int64_
                            epilogue.gated ? up_sums + t * kStreamRows : nullptr, row + kAtomRows,
                            t * out_features + first_out, out);
         }
-    }
+    });
 }
 
 /// Unpacks one row tile to rows of `padded_cols` elements: as they are (bf16), or widened to fp32.
@@ -223,11 +224,10 @@ std::vector<std::byte> pad_rows(const float* x, int64_t tokens, int64_t columns,
     if (columns == padded && type == DType::kF32) return {};
     std::vector<std::byte> out(static_cast<size_t>(tokens * padded * size_of(type)));
     visit_dtype(type, [&]<typename U>(U) {
-#pragma omp parallel for
-        for (int64_t t = 0; t < tokens; ++t) {
+        parallel_for(tokens, [&](int64_t t) {
             U* row = reinterpret_cast<U*>(out.data()) + t * padded;
             for (int64_t i = 0; i < columns; ++i) row[i] = from_float<U>(x[t * columns + i]);
-        }
+        });
     });
     return out;
 }
@@ -241,24 +241,20 @@ void linear_blocked(const SplitTensor& weight, const Epilogue& epilogue, int64_t
     const int64_t tile_bytes = kAtomRows * k * size_of(compute);
     const int64_t tile_step = epilogue.gated ? 2 : 1;
     const int64_t block_tiles =
-        std::min(weight.shape.row_tiles(),
-                 std::max<int64_t>(1, kUnpackedBytes / (tile_bytes * tile_step)) * tile_step);
+        std::max<int64_t>(1, kUnpackedBytes / (tile_bytes * tile_step)) * tile_step;
+    const std::vector<std::byte> padded_x = pad_rows(x, tokens, weight.shape.cols, k, compute);
+    const void* operand = padded_x.empty() ? static_cast<const void*>(x) : padded_x.data();
 
-    const std::vector<std::byte> operand = pad_rows(x, tokens, weight.shape.cols, k, compute);
-    std::vector<std::byte> unpacked(static_cast<size_t>(block_tiles * tile_bytes));
-    std::vector<float> sums(static_cast<size_t>(tokens * block_tiles * kAtomRows));
-
-    for (int64_t begin = 0; begin < weight.shape.row_tiles(); begin += block_tiles) {
+    parallel_for(ceil_div(weight.shape.row_tiles(), block_tiles), [&](int64_t block) {
+        const int64_t begin = block * block_tiles;
         const int64_t tiles = std::min(block_tiles, weight.shape.row_tiles() - begin);
         const int64_t rows = tiles * kAtomRows;
-#pragma omp parallel for
+        std::vector<std::byte> unpacked(static_cast<size_t>(tiles * tile_bytes));
         for (int64_t i = 0; i < tiles; ++i) {
             unpack_tile<T>(weight, begin + i, compute, unpacked.data() + i * tile_bytes);
         }
-        matmul(compute, tokens, rows, k,
-               operand.empty() ? x : static_cast<const void*>(operand.data()), unpacked.data(),
-               sums.data());
-#pragma omp parallel for
+        std::vector<float> sums(static_cast<size_t>(tokens * rows));
+        matmul(compute, tokens, rows, k, operand, unpacked.data(), sums.data());
         for (int64_t t = 0; t < tokens; ++t) {
             for (int64_t i = 0; i < tiles; i += tile_step) {
                 const int64_t first_out = (begin + i) / tile_step * kAtomRows;
@@ -270,7 +266,7 @@ void linear_blocked(const SplitTensor& weight, const Epilogue& epilogue, int64_t
                                t * out_features + first_out, out);
             }
         }
-    }
+    });
 }
 
 }  // namespace

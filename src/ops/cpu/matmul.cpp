@@ -1,5 +1,7 @@
 #include "ops/cpu/matmul.h"
 
+#include <omp.h>
+
 #include <dnnl.hpp>
 
 namespace dak::ops {
@@ -14,6 +16,18 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::me
     return {dnnl::matmul::desc(a, b, c), engine};
 #endif
 }
+
+/// Keeps oneDNN to the calling thread: the parallelism is parallel_for()'s.
+class OneThread {
+  public:
+    OneThread() { omp_set_num_threads(1); }
+    ~OneThread() { omp_set_num_threads(before_); }
+    OneThread(const OneThread&) = delete;
+    OneThread& operator=(const OneThread&) = delete;
+
+  private:
+    int before_ = omp_get_max_threads();
+};
 
 }  // namespace
 
@@ -32,8 +46,9 @@ bool has_fast_bf16() {
 
 void matmul(DType dtype, int64_t m, int64_t n, int64_t k, const void* a, const void* b, float* c) {
     using dnnl::memory;
+    const OneThread one_thread;
     static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-    static dnnl::stream stream(engine);
+    thread_local dnnl::stream stream(engine);
 
     const auto type = dtype == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
     const memory::desc a_desc({m, k}, type, memory::dims{k, 1});
