@@ -21,8 +21,18 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
 
+/// One line whatever names from a model's files it quotes: control characters are spelled out.
+std::string on_one_line(std::string_view message) {
+    std::string line;
+    for (const char c : message) {
+        const auto byte = static_cast<unsigned char>(c);
+        line += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+    }
+    return line;
+}
+
 int report_failure(std::string_view message) {
-    fmt::print(stderr, "dak: error: {}\n", message);
+    fmt::print(stderr, "dak: error: {}\n", on_one_line(message));
     return kFailure;
 }
 

@@ -199,6 +199,9 @@ TEST_F(CliRun, RefusesBadModels) {
     edit_config("architectures", {"MambaForCausalLM"});
     broken("MambaForCausalLM");
     write("config.json", config);
+    edit_config("architectures", {"\x1b[31mRed\n"});
+    broken("\\x1b[31mRed\\x0a");
+    write("config.json", config);
     edit_config("rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 2}});
     broken("yarn");
     write("config.json", config);
