@@ -46,10 +46,9 @@ std::vector<GemmConfig> decode_variants(const GemmShape& shape, const GemmMachin
 
 std::vector<GemmConfig> prefill_variants(const GemmShape& shape, const GemmMachine& machine) {
     std::vector<GemmConfig> out;
-    const std::pair<int, ClusterUse> tiles[] = {{128, ClusterUse::kNone},
-                                                {128, ClusterUse::kWeights},
-                                                {256, ClusterUse::kNone},
-                                                {256, ClusterUse::kWeights}};
+    const std::pair<int, ClusterUse> tiles[] = {
+        {128, ClusterUse::kNone},   {128, ClusterUse::kWeights}, {128, ClusterUse::kSplitK},
+        {256, ClusterUse::kSplitK}, {256, ClusterUse::kNone},    {256, ClusterUse::kWeights}};
     for (const auto& [tokens, use] : tiles) {
         if (shape.tokens > 512 && tokens == 128) continue;
         GemmConfig c = choose_gemm_config(shape, machine);
@@ -60,17 +59,18 @@ std::vector<GemmConfig> prefill_variants(const GemmShape& shape, const GemmMachi
         c.local_workers = c.cluster == 1 ? machine.sms : machine.clusters_of_2;
         const int count = row_blocks(shape, c).total * token_tiles(shape, c);
         c.evict_first = token_tiles(shape, c) == 1;
+        c.group = c.evict_first ? 8 : 16;
+        if (use == ClusterUse::kSplitK) {
+            c.streamed_tiles = count;
+            c.local_workers = count * 2;
+            if (count <= machine.clusters_of_2) out.push_back(c);
+            continue;
+        }
         const int remainder = count % c.local_workers;
-        std::vector<int> streams = {0};
-        if (remainder != 0) streams.push_back(std::min(count, remainder + c.local_workers));
-        if (remainder != 0 && count > c.local_workers) streams.push_back(remainder);
-        for (const int streamed : streams) {
-            for (const int group : {8, 16}) {
-                if (group == 16 && token_tiles(shape, c) == 1) continue;
-                c.streamed_tiles = streamed;
-                c.group = group;
-                out.push_back(c);
-            }
+        for (const int streamed : {0, std::min(count, remainder + c.local_workers)}) {
+            if (streamed != 0 && remainder == 0) continue;
+            c.streamed_tiles = streamed;
+            out.push_back(c);
         }
     }
     return out;

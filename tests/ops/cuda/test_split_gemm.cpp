@@ -491,11 +491,11 @@ TEST_F(SplitGemm, DecodeVariantsAgree) {
 
 TEST_F(SplitGemm, PrefillVariantsAgree) {
     RandomCases cases{std::mt19937(25)};
-    const std::tuple<int, int, ClusterUse> tiles[] = {{128, 1, ClusterUse::kNone},
-                                                      {128, 2, ClusterUse::kWeights},
-                                                      {256, 1, ClusterUse::kNone},
-                                                      {256, 2, ClusterUse::kWeights},
-                                                      {256, 4, ClusterUse::kWeights}};
+    const std::tuple<int, int, ClusterUse> tiles[] = {
+        {128, 1, ClusterUse::kNone},   {128, 2, ClusterUse::kWeights},
+        {128, 2, ClusterUse::kSplitK}, {256, 2, ClusterUse::kSplitK},
+        {256, 1, ClusterUse::kNone},   {256, 2, ClusterUse::kWeights},
+        {256, 4, ClusterUse::kWeights}};
     for (int i = 0; i < 40 && !HasFailure(); ++i) {
         Case c = cases.next(1500);
         c.tokens += 64;
@@ -511,6 +511,18 @@ TEST_F(SplitGemm, PrefillVariantsAgree) {
                                                   : machine_.clusters_of_4;
             const GemmShape shape = shape_of_case(c);
             const int count = row_blocks(shape, config).total * token_tiles(shape, config);
+            if (use == ClusterUse::kSplitK) {
+                const auto k_atoms = static_cast<int>(shape.weight.k_atoms());
+                if (count > machine_.clusters_of_2 ||
+                    round_up(ceil_div(k_atoms, 2), 4) >= k_atoms) {
+                    continue;
+                }
+                config.streamed_tiles = count;
+                config.local_workers = count * 2;
+                config.alignment = 4;
+                configs.push_back(config);
+                continue;
+            }
             for (const int streamed : {0, count, count / 2}) {
                 config.streamed_tiles = streamed;
                 configs.push_back(config);

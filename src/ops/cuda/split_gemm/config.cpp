@@ -19,6 +19,8 @@ constexpr int kOverlappingKernels = 2;
 // Fewer atoms than this per worker cost more to hand over than to stream.
 constexpr int kMinUnits = 4;
 constexpr int kMinPrefillUnits = 16;
+// Cuts of the line: a piece of fewer steps costs more to hand over than to compute.
+constexpr int kPrefillAlignment = 4;
 constexpr int64_t kMaxStreamedAtoms = 128;   // K = 8,192
 constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;
@@ -53,7 +55,7 @@ int clusters_at_once(const GemmMachine& machine, int cluster) {
 int split_k(int64_t blocks, int64_t k_atoms, const GemmMachine& machine) {
     int best = 1;
     for (const int cluster : {2, 4}) {
-        const int64_t part = round_up(ceil_div(k_atoms, cluster), kSlotAtoms);
+        const int64_t part = round_up(ceil_div(k_atoms, cluster), kPrefillAlignment);
         const bool all_have_work = (cluster - 1) * part < k_atoms;
         if (all_have_work && blocks <= clusters_at_once(machine, cluster)) best = cluster;
     }
@@ -65,13 +67,12 @@ struct Rings {
 };
 
 /// Ring depths, from sweeps of all shapes and of layer chains. 6 x 16 KiB in flight per SM is what
-/// HBM needs; an x slot must be asked for ~2 us before its use.
-Rings decode_rings(int tokens_per_tile, ClusterUse use, bool direct) {
-    // <= 113 KiB: the next kernel's CTA fits beside this one, which keeps the link busy between
-    // kernels and helps wherever x is small.
+/// HBM needs; an x slot must be asked for ~2 us before its use. Kernels of one chain need alike
+/// sizes: a cluster that needs a whole SM's shared memory behind CTAs that share one waits long.
+Rings decode_rings(int tokens_per_tile, bool direct) {
+    // <= 113 KiB: the next kernel's CTAs fit beside this one's and keep the link busy.
     if (direct && tokens_per_tile <= 16) return {6, 3};
-    if (tokens_per_tile == 8) return use == ClusterUse::kSplitK ? Rings{8, 5} : Rings{6, 3};
-    return tokens_per_tile == 64 ? Rings{6, 5} : Rings{6, 6};
+    return tokens_per_tile == 8 ? Rings{8, 5} : tokens_per_tile == 64 ? Rings{6, 5} : Rings{6, 6};
 }
 
 GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
@@ -105,7 +106,7 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
         config.cluster = split;
         config.cluster_use = ClusterUse::kSplitK;
     }
-    const Rings rings = decode_rings(config.tokens_per_tile, config.cluster_use, direct);
+    const Rings rings = decode_rings(config.tokens_per_tile, direct);
     config.weight_slots = rings.weight_slots;
     config.x_slots = rings.x_slots;
     config.remote_slots = switches.window ? kRemoteSlots : config.weight_slots;
@@ -133,11 +134,19 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
 struct PrefillCandidate {
     int tokens_per_tile;
     int cluster;
+    ClusterUse cluster_use;
     double step_us;
 };
 
-constexpr std::array<PrefillCandidate, 5> kPrefillCandidates = {
-    {{128, 1, 0.36}, {128, 2, 0.332}, {256, 1, 0.64}, {256, 2, 0.645}, {256, 4, 0.68}}};
+constexpr std::array<PrefillCandidate, 7> kPrefillCandidates = {{
+    {128, 1, ClusterUse::kNone, 0.36},
+    {128, 2, ClusterUse::kSplitK, 0.36},
+    {128, 2, ClusterUse::kWeights, 0.332},
+    {256, 1, ClusterUse::kNone, 0.64},
+    {256, 2, ClusterUse::kSplitK, 0.64},
+    {256, 2, ClusterUse::kWeights, 0.645},
+    {256, 4, ClusterUse::kWeights, 0.68},
+}};
 
 GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
                              const GemmSwitches& switches, const PrefillCandidate& candidate,
@@ -147,9 +156,10 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
     config.tokens_per_tile = candidate.tokens_per_tile;
     config.row_tiles = 2;
     config.cluster = candidate.cluster;
-    config.cluster_use = candidate.cluster > 1 ? ClusterUse::kWeights : ClusterUse::kNone;
+    config.cluster_use = candidate.cluster_use;
     config.remote_slots = switches.window ? 2 : 4;
-    config.alignment = switches.align_waves ? 4 : static_cast<int>(shape.weight.k_atoms());
+    config.alignment =
+        switches.align_waves ? kPrefillAlignment : static_cast<int>(shape.weight.k_atoms());
     const int groups = token_tiles(shape, config);
     config.evict_first = groups == 1;
     config.group = groups == 1 ? 8 : 16;
@@ -165,6 +175,11 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
     const int64_t local_units = int64_t{local_tiles} * shape.weight.k_atoms();
     config.local_workers = static_cast<int>(
         std::clamp<int64_t>(local_units / kMinPrefillUnits, 1, total - config.remote_workers));
+    if (config.cluster_use == ClusterUse::kSplitK) {
+        config.local_workers = local_tiles * config.cluster;
+        config.streamed_tiles = local_tiles;
+        return config;
+    }
     // The remainder of the last wave, and one wave with it, is cut evenly.
     const int remainder = local_tiles % config.local_workers;
     if (streamed && remainder != 0) {
@@ -181,13 +196,16 @@ double prefill_time(const GemmShape& shape, const GemmMachine& machine, const Ge
     constexpr double kStreamFactor = 1.02;
     constexpr double kHandOverUs = 4.0;  // per 128 tokens
     constexpr double kContributorUs = 0.5;
+    constexpr double kMeetUs = 1.0;  // of partial sums in shared memory, per 128 tokens
     const RowBlocks blocks = row_blocks(shape, config);
     const int local_tiles = (blocks.total - blocks.remote) * token_tiles(shape, config);
     const auto k_steps = static_cast<double>(shape.weight.k_atoms());
     const double width = config.tokens_per_tile / 128.0;
     const double waves = static_cast<double>(local_tiles) / config.local_workers;
     double compute;
-    if (config.streamed_tiles > 0) {
+    if (config.cluster_use == ClusterUse::kSplitK) {
+        compute = k_steps / config.cluster * step_us + (kTileUs + kMeetUs) * width;
+    } else if (config.streamed_tiles > 0) {
         compute =
             waves * (k_steps * step_us * kStreamFactor + kTileUs * width) + kHandOverUs * width;
         if (waves < 1 && waves > 0) compute += kContributorUs * width / waves;
@@ -196,6 +214,13 @@ double prefill_time(const GemmShape& shape, const GemmMachine& machine, const Ge
     }
     const double hbm = static_cast<double>(shape.weight.bytes()) / machine.local_gbps / 1e3;
     return std::max(compute, hbm);
+}
+
+bool can_split_tiles(const GemmShape& shape, const GemmMachine& machine,
+                     const GemmSwitches& switches, const GemmConfig& config) {
+    const int tiles = row_blocks(shape, config).total * token_tiles(shape, config);
+    return shape.direct_remote_atoms == 0 && switches.align_waves &&
+           split_k(tiles, shape.weight.k_atoms(), machine) >= config.cluster;
 }
 
 GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
@@ -209,6 +234,10 @@ GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
         for (const bool streamed : {false, true}) {
             const GemmConfig config =
                 prefill_candidate(shape, machine, switches, candidate, streamed);
+            if (config.cluster_use == ClusterUse::kSplitK &&
+                (streamed || !can_split_tiles(shape, machine, switches, config))) {
+                continue;
+            }
             const int tiles = token_tiles(shape, config);
             // Workers at different places of a long K find neither operand in L2.
             const bool too_long = tiles > 1 && shape.weight.k_atoms() > kMaxStreamedAtoms;
@@ -276,6 +305,10 @@ WorkLine work_line(const GemmShape& shape, const GemmConfig& config) {
                 config.alignment};
     }
     const int remote_tiles = blocks.remote * token_tiles(shape, config);
+    if (config.cluster_use == ClusterUse::kSplitK) {
+        return WorkLine::of_split_blocks(k_atoms, config.streamed_tiles, config.cluster,
+                                         config.alignment);
+    }
     return {k_atoms,
             remote_tiles + config.streamed_tiles,
             remote_tiles * k_atoms,

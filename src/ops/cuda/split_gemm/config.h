@@ -45,7 +45,7 @@ enum class GemmKernel : uint8_t { kDecode, kPrefill };
 /// What the CTAs of a cluster do together.
 enum class ClusterUse : uint8_t {
     kNone,
-    kSplitK,   ///< decode: each has a part of K of one row block; sums meet in shared memory
+    kSplitK,   ///< each has a part of K of one row block or tile; sums meet in shared memory
     kWeights,  ///< prefill: one row block, neighbouring token tiles; weights are multicast
     kX,        ///< decode: neighbouring row blocks; x is multicast
 };

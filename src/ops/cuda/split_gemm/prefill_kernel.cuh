@@ -10,6 +10,7 @@
 // Tile       128 weight rows (a row block: 2 row tiles) x kTokens tokens, per CTA.
 // Grid       kCluster CTAs per worker; the CTAs of a cluster work on the same row block and on
 //            neighbouring token tiles, each loads 1/kCluster of the weights and multicasts it.
+//            Or clusters split K of one tile and meet in shared memory (WorkLine::split).
 // Block      384 threads: warpgroup 0 loads (warp 0 weights, warp 1 x), warpgroups 1 and 2
 //            multiply one row tile each.
 // Shared     ring of stages (2 weight atoms, one x atom of kTokens tokens); two 8 KiB pieces per
@@ -184,6 +185,14 @@ class PrefillCta {
         ptx::grid_wait();
         int units_done = 0;
         TileWalk walk(p_, worker_);
+        if (p_.line.split() > 1) {
+            Segment s;
+            if (walk.next(s)) {
+                multiply_all(s.length());
+                reduce_in_cluster(place_of(p_, s.block));
+            }
+            return;
+        }
         for (Segment s; walk.next(s);) {
             const bool complete = compute(s, units_done);
             units_done += s.length();
@@ -216,12 +225,28 @@ class PrefillCta {
         return (place.token_tile * kCluster + rank_) * kTokens;
     }
 
-    /// Computes a segment; true when the sums are the whole tile's, for this CTA to store.
-    __device__ __forceinline__ bool compute(const Segment& s, int units_before) {
+    __device__ __forceinline__ void clear_sums() {
 #pragma unroll
         for (float& value : sums_) value = 0.0f;
         ptx::pin(sums_);
         ptx::wgmma_fence();
+    }
+
+    __device__ __forceinline__ void finish_products() {
+        ptx::wgmma_wait<0>();
+        ptx::pin(sums_);
+        release();
+    }
+
+    __device__ __forceinline__ void multiply_all(int steps) {
+        clear_sums();
+        for (int k = 0; k < steps; ++k) step();
+        finish_products();
+    }
+
+    /// Computes a segment; true when the sums are the whole tile's, for this CTA to store.
+    __device__ __forceinline__ bool compute(const Segment& s, int units_before) {
+        clear_sums();
 
         const bool head = s.head == worker_;
         int add_at = s.length();
@@ -240,9 +265,7 @@ class PrefillCta {
             add_while_multiplying(s.last);
             for (k += kChunks; k < s.length(); ++k) step();
         }
-        ptx::wgmma_wait<0>();
-        ptx::pin(sums_);
-        release();
+        finish_products();
 
         if (!head) {
             publish();
@@ -290,7 +313,7 @@ class PrefillCta {
         unreleased_ = kNone;
     }
 
-    // ---- partial sums: slot and flag of this CTA's and consumer's counterpart at `worker` -------
+    // ---- partial sums: slot and flag of this CTA's and consumer's counterpart at `worker` ----
 
     __device__ __forceinline__ int slot_of(int worker) const {
         return (worker * kCluster + rank_) * 2 + consumer_;
@@ -373,8 +396,46 @@ class PrefillCta {
         clear_flag(worker);
     }
 
-    // ---- results
-    // ---------------------------------------------------------------------------------
+    // ---- K split over a cluster ----
+
+    /// The CTAs of a cluster hold partial sums of one tile: each puts its own into its (now idle)
+    /// ring, and adds up and stores an equal share of the tokens.
+    __device__ __forceinline__ void reduce_in_cluster(TilePlace place) {
+        constexpr int kPieces = kTokens / kPieceTokens;
+        constexpr uint32_t kVectorBytes = 128 * 16;
+        const uint32_t mine = ring_ + consumer_ * kVectors * kVectorBytes + thread_ * 16;
+        ptx::barrier_sync(3, 256);  // both consumers have read the last stage
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) {
+            const float* v = &sums_[i * 4];
+            ptx::store_shared(mine + i * kVectorBytes, make_float4(v[0], v[1], v[2], v[3]));
+        }
+        ptx::cluster_sync();
+        const int split = p_.line.split();
+        const auto rank = static_cast<int>(ptx::cluster_rank());
+#pragma unroll 1
+        for (int piece = kPieces * rank / split; piece < kPieces * (rank + 1) / split; ++piece) {
+            float values[kPieceValues] = {};
+            for (int other = 0; other < split; ++other) {
+                const uint32_t from =
+                    ptx::map_to_rank(mine + piece * (kPieceTokens / 8) * kVectorBytes, other);
+#pragma unroll
+                for (int i = 0; i < kPieceTokens / 8; ++i) {
+                    const float4 v = ptx::load_shared_cluster(from + i * kVectorBytes);
+                    values[i * 4] += v.x;
+                    values[i * 4 + 1] += v.y;
+                    values[i * 4 + 2] += v.z;
+                    values[i * 4 + 3] += v.w;
+                }
+            }
+            store_piece(values, place, piece);
+        }
+        if (thread_ == 0) ptx::bulk_wait_read<0>();
+        __syncwarp();
+        ptx::cluster_sync();  // no CTA may exit while another still reads its shared memory
+    }
+
+    // ---- results ----
 
     /// 64 tokens at a time. With an epilogue every piece passes through the first registers, so
     /// that its code exists once.

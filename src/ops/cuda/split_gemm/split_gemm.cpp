@@ -41,8 +41,8 @@ const void* kernel_of(const GemmConfig& config, DType dtype) {
         return bf16 ? decode_kernel<__nv_bfloat16>(config.tokens_per_tile, config.row_tiles)
                     : decode_kernel<__half>(config.tokens_per_tile, config.row_tiles);
     }
-    return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.cluster)
-                : prefill_kernel<__half>(config.tokens_per_tile, config.cluster);
+    return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.ctas_per_worker())
+                : prefill_kernel<__half>(config.tokens_per_tile, config.ctas_per_worker());
 }
 
 void check_args(const GemmArgs& args) {
