@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
             if (section == "zero-copy") bench::bench_zero_copy(bench);
         }
         report["rows"] = bench.rows;
-        if (!json.empty()) std::ofstream(json) << report.dump(1) << "\n";
+        if (!json.empty()) bench::write_report(json, report);
     } catch (const std::exception& error) {
         std::cerr << "bench_gemm: " << error.what() << "\n";
         return 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
 
 #include "fill.h"
 #include "ops/cuda/check.h"
@@ -101,6 +102,11 @@ void Bench::cublas(Layer layer, const void* weight, int64_t tokens, int parity) 
     require(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: status {}", static_cast<int>(status));
 }
 
+/// Four significant digits: more is noise.
+static double rounded(double value) {
+    return value == 0 ? 0 : std::stod(fmt::format("{:.4g}", value));
+}
+
 void add_row(Bench& bench, const Row& r) {
     const double flops = 2.0 * static_cast<double>(r.m * r.k) * static_cast<double>(r.n);
     const double light_speed = std::max({r.local_bytes / bench.machine.local_gbps / 1e3,
@@ -113,13 +119,13 @@ void add_row(Bench& bench, const Row& r) {
                           {"dtype", "bf16"},
                           {"ratio", r.ratio},
                           {"tier", r.tier},
-                          {"us", r.us},
-                          {"gbps_local", r.local_bytes / r.us / 1e3},
-                          {"gbps_remote", r.remote_bytes / r.us / 1e3},
-                          {"tflops", flops / r.us / 1e6},
-                          {"light_speed_us", light_speed},
+                          {"us", rounded(r.us)},
+                          {"gbps_local", rounded(r.local_bytes / r.us / 1e3)},
+                          {"gbps_remote", rounded(r.remote_bytes / r.us / 1e3)},
+                          {"tflops", rounded(flops / r.us / 1e6)},
+                          {"light_speed_us", rounded(light_speed)},
                           {"ref", r.ref},
-                          {"ref_us", r.ref_us},
+                          {"ref_us", rounded(r.ref_us)},
                           {"link_bytes", r.link_bytes},
                           {"offloaded_bytes", r.remote_bytes},
                           {"config", r.config}});

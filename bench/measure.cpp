@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <fstream>
+#include <memory>
 
 #include "ops/cuda/check.h"
 
@@ -86,6 +88,23 @@ Json report_head(const std::string& benchmark, const std::string& commit) {
             {"commit", commit},
             {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)))},
             {"rows", Json::array()}};
+}
+
+void write_report(const std::string& path, const Json& report) {
+    std::ofstream file(path);
+    file << "{\n";
+    for (const auto& [name, value] : report.items()) {
+        if (name != "rows") file << Json(name).dump() << ": " << value.dump() << ",\n";
+    }
+    file << "\"rows\": [";
+    const char* separator = "\n";
+    for (const Json& row : report.at("rows")) {
+        file << separator << row.dump();
+        separator = ",\n";
+    }
+    file << "\n]}\n";
+    file.flush();
+    require(file.good(), "{}: cannot be written", path);
 }
 
 }  // namespace dak::bench

@@ -28,4 +28,8 @@ std::vector<double> measure(const std::vector<Contestant>& contestants, cudaStre
 /// The head of a result file: benchmark, gpu, driver, commit, date, and no rows yet.
 Json report_head(const std::string& benchmark, const std::string& commit);
 
+/// Writes a report with one row a line, so that two reports can be compared line by line. Throws
+/// Error when the file cannot be written.
+void write_report(const std::string& path, const Json& report);
+
 }  // namespace dak::bench
