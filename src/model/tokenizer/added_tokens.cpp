@@ -1,26 +1,15 @@
 #include "model/tokenizer/added_tokens.h"
 
-#include <unicode/uchar.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "model/tokenizer/characters.h"
 #include "model/tokenizer/utf8.h"
 
 namespace dak {
 
 namespace {
-
-bool is_space(char32_t code_point) {
-    return u_isUWhiteSpace(static_cast<UChar32>(code_point)) != 0;
-}
-
-bool is_word(char32_t code_point) {
-    const auto c = static_cast<UChar32>(code_point);
-    return u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) ||
-           (U_GET_GC_MASK(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
-}
 
 bool starts_with_word(std::string_view text) {
     size_t pos = 0;

@@ -114,6 +114,8 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& 
             return;
         }
     }
+    require(word.size() <= INT32_MAX, "a word of {} bytes exceeds {} bytes", word.size(),
+            INT32_MAX);
     split_characters(word, scratch.symbols);
     if (scratch.symbols.empty()) return;
     merge_all(scratch);

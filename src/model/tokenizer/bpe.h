@@ -60,8 +60,9 @@ class Bpe {
         std::vector<Candidate> queue;
     };
 
-    /// Appends the ids of `word`, valid UTF-8 under 2^31 bytes, to `ids`. n log n in its length.
-    /// Throws Error on an unknown character when the file names an unk_token that does not exist.
+    /// Appends the ids of `word`, valid UTF-8, to `ids`. n log n in its length.
+    /// Throws Error on an unknown character when the file names an unk_token that does not exist,
+    /// and on a word of 2^31 bytes.
     void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
   private:

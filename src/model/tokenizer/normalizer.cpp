@@ -2,26 +2,18 @@
 
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
-#include <unicode/uchar.h>
 
 #include <utility>
 
 #include "base/error.h"
 #include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/characters.h"
 #include "model/tokenizer/regex.h"
 #include "model/tokenizer/utf8.h"
 
 namespace dak {
 
 namespace {
-
-bool is_space(char32_t code_point) {
-    return u_isUWhiteSpace(static_cast<UChar32>(code_point)) != 0;
-}
-
-bool is_mark(char32_t code_point) {
-    return (U_GET_GC_MASK(static_cast<UChar32>(code_point)) & U_GC_M_MASK) != 0;
-}
 
 /// NFC, NFD, NFKC or NFKD.
 class UnicodeForm : public Normalizer::Step {
@@ -56,7 +48,7 @@ class Lowercase : public Normalizer::Step {
         result.reserve(text.text.size());
         for (size_t pos = 0; pos < text.text.size();) {
             const char32_t code_point = next_code_point(text.text, pos);
-            append_utf8(static_cast<char32_t>(u_tolower(static_cast<UChar32>(code_point))), result);
+            append_utf8(to_lower(code_point), result);
             // The one character whose lower case is two: the Turkish capital dotted I.
             if (code_point == 0x130) append_utf8(0x307, result);
         }
@@ -195,7 +187,11 @@ void Normalizer::add(const Json& normalizer, const std::string& where) {
 }
 
 void Normalizer::apply(NormalizedText& text) const {
-    for (const auto& step : steps_) step->apply(text);
+    for (const auto& step : steps_) {
+        step->apply(text);
+        require(text.text.size() <= kMaxTextBytes, "the normalized text exceeds {} bytes",
+                kMaxTextBytes);
+    }
 }
 
 }  // namespace dak

@@ -8,6 +8,10 @@
 
 namespace dak {
 
+/// The longest text, before and after each step: keeps offsets, which later steps may multiply by
+/// four, in 31 bits.
+inline constexpr size_t kMaxTextBytes = size_t{1} << 28;
+
 /// Text on its way through the normalizer.
 struct NormalizedText {
     std::string text;
@@ -28,7 +32,7 @@ class Normalizer {
     /// `normalizer` may be null. Throws Error naming what is not supported.
     static Normalizer parse(const Json* normalizer, const std::string& where);
 
-    /// `text` must be valid UTF-8, and stays so.
+    /// `text` must be valid UTF-8, and stays so. Throws Error when it grows beyond kMaxTextBytes.
     void apply(NormalizedText& text) const;
 
   private:

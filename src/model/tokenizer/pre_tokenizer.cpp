@@ -1,11 +1,10 @@
 #include "model/tokenizer/pre_tokenizer.h"
 
-#include <unicode/uchar.h>
-
 #include <utility>
 
 #include "base/error.h"
 #include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/characters.h"
 #include "model/tokenizer/regex.h"
 #include "model/tokenizer/utf8.h"
 
@@ -182,18 +181,6 @@ class SplitAtCharacters : public PreTokenizer::Step {
     Predicate predicate_;
     Behavior behavior_;
 };
-
-bool is_number(char32_t c) {
-    if (c < 0x80) return c >= '0' && c <= '9';
-    return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0;
-}
-
-bool is_space(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)) != 0; }
-
-bool is_punctuation(char32_t c) {
-    if (c < 0x80) return c > 0x20 && c < 0x7F && !u_isalnum(static_cast<UChar32>(c));
-    return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0;
-}
 
 /// GPT-2's way of splitting, and spelling words in the byte alphabet.
 class ByteLevel : public PreTokenizer::Step {

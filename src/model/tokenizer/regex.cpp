@@ -112,6 +112,7 @@ void Pattern::Searcher::find_literal(std::string_view text) {
 void Pattern::Searcher::find_regex(std::string_view text) {
     if (text.empty()) return;
     to_utf16(text, utf16_);
+    require(utf16_.size() <= INT32_MAX, "cannot search a text of {} bytes", text.size());
     UErrorCode status = U_ZERO_ERROR;
     uregex_setText(regex_.get(), utf16_.data(), static_cast<int32_t>(utf16_.size()), &status);
     int64_t ticks_left = kTicks + static_cast<int64_t>(text.size()) / kBytesPerTick;

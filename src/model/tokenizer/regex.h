@@ -21,6 +21,11 @@ struct Match {
 /// ICU. Throws Error naming `where` and the pattern when it uses what cannot be carried over.
 std::string translate_regex(std::string_view pattern, std::string_view where);
 
+struct CloseRegex {
+    void operator()(URegularExpression* regex) const { uregex_close(regex); }
+};
+using IcuRegex = std::unique_ptr<URegularExpression, CloseRegex>;
+
 /// What a Split or Replace step looks for: a literal string or a regular expression. Immutable and
 /// thread-safe.
 class Pattern {
@@ -48,23 +53,15 @@ class Pattern {
         void find_literal(std::string_view text);
         void find_regex(std::string_view text);
 
-        struct Close {
-            void operator()(URegularExpression* regex) const { uregex_close(regex); }
-        };
         const Pattern* pattern_;
-        std::unique_ptr<URegularExpression, Close> regex_;
+        IcuRegex regex_;
         std::u16string utf16_;
         std::vector<Match> matches_;
     };
 
   private:
-    struct Close {
-        void operator()(const URegularExpression* regex) const {
-            uregex_close(const_cast<URegularExpression*>(regex));
-        }
-    };
     std::string source_;
-    std::unique_ptr<const URegularExpression, Close> regex_;  // null for a literal
+    IcuRegex regex_;  // null for a literal
 };
 
 }  // namespace dak

@@ -322,7 +322,7 @@ class Translator {
         if (accept("[")) return set();
         if (next_is("\\")) {
             ++pos_;
-            const std::string named = class_escape();
+            std::string named = class_escape();
             if (!named.empty()) {
                 if (next_is("-") && !next_is("-]")) refuse("a range that begins with a class");
                 return named;
@@ -355,7 +355,7 @@ class Translator {
         return named_set(name, negative);
     }
 
-    static constexpr size_t kMaxPatternBytes = 64 * 1024;  // real ones stay under 4 KiB
+    static constexpr size_t kMaxPatternBytes = size_t{64} << 10;  // real ones stay under 4 KiB
     static constexpr int kMaxSetDepth = 20;  // bounds the recursion; real patterns nest once
     static constexpr size_t kNoAtom = std::string::npos;
 

@@ -18,13 +18,6 @@
 
 namespace dak {
 
-namespace {
-
-// Keeps every offset, after a normalizer or the byte alphabet has lengthened the text, in 31 bits.
-constexpr size_t kMaxTextBytes = size_t{1} << 29;
-
-}  // namespace
-
 struct Tokenizer::Impl {
     explicit Impl(TokenizerJson file);
 
@@ -112,8 +105,8 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special_tokens) const {
-    require(utf8.size() <= kMaxTextBytes, "the text of {} bytes is longer than {} bytes",
-            utf8.size(), kMaxTextBytes);
+    require(utf8.size() <= kMaxTextBytes, "the text of {} bytes exceeds {} bytes", utf8.size(),
+            kMaxTextBytes);
     std::string replaced;
     if (!is_valid_utf8(utf8)) {
         replaced = replace_invalid_utf8(utf8);

@@ -29,7 +29,7 @@ class Tokenizer {
     Tokenizer& operator=(Tokenizer&&) noexcept;
     ~Tokenizer();
 
-    /// The ids of a text under 1 GiB, with the special tokens that the model expects around it
+    /// The ids of a text of up to 256 MiB, with the special tokens that the model expects around it
     /// unless `add_special_tokens` is false. Special tokens written out in the text are found
     /// either way. Stretches that are no valid UTF-8 read as U+FFFD, as in Python's
     /// bytes.decode(errors="replace"). Throws Error on a text that the tokenizer has no tokens for.
