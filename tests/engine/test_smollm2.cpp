@@ -34,7 +34,7 @@ TEST_F(SmolLm2, PromptsEqualHuggingFace) {
     for (const Json& prompt : expected_.at("prompts")) {
         const ChatMessage message{"user", prompt.at("text")};
         const std::string text = chat->render({&message, 1});
-        EXPECT_EQ(text, prompt.at("prompt"));
+        EXPECT_EQ(text, prompt.at("prompt").get<std::string>());
         const std::vector<int32_t> ids = prompt.at("prompt_ids");
         EXPECT_EQ(tokenizer.encode(text, false), ids);
         EXPECT_EQ(tokenizer.decode(ids, false), text);
