@@ -25,10 +25,16 @@ constexpr int64_t kMaxStreamedAtoms = 128;   // K = 8,192
 constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;
 
-/// Remote CTAs: enough for the rate at which both tiers end together, with a factor 2 to spare (an
-/// idle remote CTA costs under 1% of the SMs, a late one the whole step), within the window.
-int remote_workers(const GemmShape& shape, const GemmMachine& machine, int ctas_per_worker,
-                   int slots) {
+/// How many workers fit the window when each has `slots` reads of 16 KiB in flight (of a cluster
+/// that multicasts, each CTA reads its part of them).
+int workers_in_window(const GemmMachine& machine, int slots) {
+    return std::max(
+        1, static_cast<int>(machine.window_bytes / (kOverlappingKernels * slots * kSlotBytes)));
+}
+
+/// Remote workers: enough for the rate at which both tiers end together, with a factor 2 to spare
+/// (an idle remote CTA costs under 1% of the SMs, a late one the whole step), within the window.
+int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots) {
     if (shape.direct_remote_atoms == 0) return 0;
     const double remote = static_cast<double>(shape.direct_remote_atoms * kAtomBytes);
     const double local = static_cast<double>(shape.weight.bytes()) - remote;
@@ -40,9 +46,7 @@ int remote_workers(const GemmShape& shape, const GemmMachine& machine, int ctas_
     const double cta_gbps =
         static_cast<double>(slots * kSlotBytes) / machine.remote_latency_us / 1e3;
     const int by_rate = static_cast<int>(2 * needed_gbps / cta_gbps) + 1;
-    const int by_window = static_cast<int>(
-        machine.window_bytes / (kOverlappingKernels * slots * kSlotBytes * ctas_per_worker));
-    return std::max(1, std::min(by_rate, by_window));
+    return std::clamp(by_rate, 1, workers_in_window(machine, slots));
 }
 
 int clusters_at_once(const GemmMachine& machine, int cluster) {
@@ -120,7 +124,7 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
     const int64_t most_remote = std::max<int64_t>(1, remote / kMinUnits);
     if (direct) {
         config.remote_workers = static_cast<int>(std::min<int64_t>(
-            most_remote, switches.window ? remote_workers(shape, machine, 1, config.remote_slots)
+            most_remote, switches.window ? remote_workers(shape, machine, config.remote_slots)
                                          : machine.sms / 2));
     }
     const int64_t local = units - remote;
@@ -166,9 +170,13 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
     const RowBlocks blocks = row_blocks(shape, config);
     const int total = clusters_at_once(machine, candidate.cluster);
     if (blocks.remote > 0) {
+        // Enough also for their share of the maths.
+        const int by_maths = static_cast<int>(int64_t{total} * blocks.remote / blocks.total);
         const int wanted =
-            switches.window ? remote_workers(shape, machine, candidate.cluster, config.remote_slots)
-                            : total / 2;
+            switches.window
+                ? std::max(remote_workers(shape, machine, config.remote_slots),
+                           std::min(by_maths, workers_in_window(machine, config.remote_slots)))
+                : total / 2;
         config.remote_workers = std::min({wanted, total - 1, blocks.remote * groups});
     }
     const int local_tiles = (blocks.total - blocks.remote) * groups;
@@ -257,7 +265,7 @@ GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
 }  // namespace
 
 int64_t GemmConfig::remote_bytes_in_flight() const {
-    return int64_t{remote_workers} * ctas_per_worker() * remote_slots * kSlotBytes;
+    return int64_t{remote_workers} * remote_slots * kSlotBytes;
 }
 
 std::string GemmConfig::to_string() const {

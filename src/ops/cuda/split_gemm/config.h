@@ -59,7 +59,7 @@ struct GemmConfig {
     int remote_workers = 0;  ///< CTAs (decode) or clusters (prefill) that read the remote tier
     int local_workers = 0;
     int alignment = 1;       ///< of cuts along K, in atoms
-    int remote_slots = 0;    ///< 16 KiB reads in flight per remote CTA
+    int remote_slots = 0;    ///< 16 KiB reads in flight per remote worker
     int weight_slots = 0;    ///< decode: ring of 16 KiB slots
     int x_slots = 0;         ///< decode
     int streamed_tiles = 0;  ///< prefill: local tiles cut evenly among the workers, not dealt whole
