@@ -1,6 +1,7 @@
 """jinja2 set up as Hugging Face transformers sets it up for chat templates."""
 
 import copy
+import functools
 import json
 from datetime import datetime
 
@@ -63,6 +64,11 @@ def make_environment():
 ENVIRONMENT = make_environment()
 
 
+@functools.lru_cache(maxsize=16)
+def compile_template(source):
+    return ENVIRONMENT.from_string(source)
+
+
 class Outcome:
     """The text of a rendering, or the message of its error."""
 
@@ -78,7 +84,7 @@ def render(template, variables):
     try:
         # jinja2's indent filter extends a list in place, so the variables are copied.
         variables = copy.deepcopy({**defaults, **variables})
-        text = ENVIRONMENT.from_string(template).render(variables)
+        text = compile_template(template).render(variables)
         return Outcome(text=text)
     except Exception as error:  # whatever Python raises, the template cannot be rendered
         return Outcome(error=f"{type(error).__name__}: {error}")

@@ -7,9 +7,9 @@
 
 namespace dak::jinja {
 
-/// The work one rendering may do (see Budget): hundreds of times what a conversation that fills the
-/// longest contexts takes, and at most some seconds and 1 GiB for a hostile template.
-constexpr int64_t kMaxWork = int64_t{32} << 20;
+/// The work one rendering may do (see Budget). Ordinary templates take some 100 units a message, so
+/// this is far beyond the longest conversation, and a second or two and 512 MiB for a hostile one.
+constexpr int64_t kMaxWork = int64_t{16} << 20;
 
 /// The output of a template for the given variables. Throws Error beginning with `where`: with the
 /// line for what Python or jinja2 would not do, or is not supported here; with the template's own

@@ -83,12 +83,12 @@ std::string repeated(std::string_view text, int times) {
 
 TEST(JinjaRefusals, NestingIsBounded) {
     for (const std::string_view open : {"(", "[", "{1:", "-", "not ", "f(", "a[", "1 if "}) {
-        EXPECT_THAT(error_of("{{ " + repeated(open, 100000)), HasSubstr("line 1: ")) << open;
+        EXPECT_THAT(error_of("{{ " + repeated(open, 20000)), HasSubstr("line 1: ")) << open;
     }
-    EXPECT_THAT(error_of(repeated("{% if 1 %}", 100000)), HasSubstr("nested deeper than"));
-    EXPECT_THAT(error_of("{% set " + repeated("(", 100000)), HasSubstr("line 1: "));
+    EXPECT_THAT(error_of(repeated("{% if 1 %}", 20000)), HasSubstr("nested deeper than"));
+    EXPECT_THAT(error_of("{% set " + repeated("(", 20000)), HasSubstr("line 1: "));
     for (const std::string_view part : {"+1", ".a", "|abs", "()", "[0]", "*1"}) {
-        EXPECT_THAT(error_of("{{ 1" + repeated(part, 100000) + " }}"), HasSubstr("parts in a row"))
+        EXPECT_THAT(error_of("{{ 1" + repeated(part, 20000) + " }}"), HasSubstr("parts in a row"))
             << part;
     }
     EXPECT_EQ(render("{{ 1" + repeated("~1", 10000) + " }}").size(), 10001);
