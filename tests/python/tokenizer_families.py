@@ -1,6 +1,8 @@
 """Tokenizers with the pipelines of the model families that DAK reads, trained on the spot: the real
 vocabularies cannot be shipped, and every vocabulary takes the same paths through the code."""
 
+import json
+
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers, processors, trainers
 
@@ -78,8 +80,6 @@ def sentencepiece(specials):
 
 def rebuilt(tokenizer, keep_added):
     """`tokenizer` with no added tokens but some of its own."""
-    import json
-
     file = json.loads(tokenizer.to_str())
     file["added_tokens"] = [t for t in file["added_tokens"] if t["content"] in keep_added]
     return Tokenizer.from_str(json.dumps(file))
@@ -120,7 +120,11 @@ def llama3():
         ),
         [],
     )
-    tokenizer.model.ignore_merges = True
+    # Words that no merge leads to are found whole.
+    file = json.loads(tokenizer.to_str())
+    file["model"]["merges"] = [m for i, m in enumerate(file["model"]["merges"]) if i % 7]
+    file["model"]["ignore_merges"] = True
+    tokenizer = Tokenizer.from_str(json.dumps(file))
     tokenizer.add_special_tokens(
         special(
             "<|begin_of_text|>",
@@ -158,14 +162,16 @@ def qwen2():
 
 
 def smollm2():
+    # Trained on whole numbers, so that splitting them makes a difference.
     tokenizer = byte_level(
-        pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Digits(individual_digits=True),
-                pre_tokenizers.ByteLevel(add_prefix_space=False),
-            ]
-        ),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
         special("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     return tokenizer
 
@@ -282,7 +288,7 @@ def words():
     )
     tokenizer.add_tokens(
         [
-            AddedToken("fox", single_word=True),
+            AddedToken("qzq", single_word=True),
             AddedToken("[L]", lstrip=True),
             AddedToken("[R]", rstrip=True),
             AddedToken("é"),
