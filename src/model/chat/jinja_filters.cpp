@@ -234,6 +234,8 @@ Value map_filter(Budget& budget, const Value& subject, Arguments& args) {
 /// select, reject, selectattr and rejectattr: the items, or those whose attribute, pass a test.
 template <bool by_attribute, bool keep>
 Value select_filter(Budget& budget, const Value& subject, Arguments& args) {
+    // Not `by_attribute ? ... : Value()`: GCC 12 leaves that uninitialised for a constant
+    // condition.
     Value attribute;
     if (by_attribute) attribute = args.get("attribute");
     const TestEntry* test = nullptr;
