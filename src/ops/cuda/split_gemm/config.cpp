@@ -8,19 +8,17 @@
 #include <limits>
 #include <tuple>
 
+#include "ops/cuda/split_gemm/kernel_plan.h"
+
 namespace dak::cuda {
 namespace {
 
-constexpr int64_t kSlotBytes = 2 * kAtomBytes;
 constexpr int64_t kDecodeMaxTokens = 64;  // above, one warpgroup's accumulators no longer do
-constexpr int kSlotAtoms = 2;
 // Two kernels overlap under programmatic launch, each with its own remote bytes in flight.
 constexpr int kOverlappingKernels = 2;
 // Fewer atoms than this per worker cost more to hand over than to stream.
 constexpr int kMinUnits = 4;
 constexpr int kMinPrefillUnits = 16;
-// Cuts of the line: a piece of fewer steps costs more to hand over than to compute.
-constexpr int kPrefillAlignment = 4;
 constexpr int64_t kMaxStreamedAtoms = 128;   // K = 8,192
 constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;

@@ -22,16 +22,10 @@
 
 namespace dak::cuda {
 
-inline constexpr int kDecodeThreads = 192;
 inline constexpr int kConsumerThreads = 128;
-inline constexpr int kSlotAtoms = 2;  // 16 KiB copies: the smallest that reach the full HBM rate
-inline constexpr uint32_t kSlotBytes = kSlotAtoms * kGemmAtomBytes;
 inline constexpr int kMaxSlots = 16;
 // Units that a worker takes to publish a partial sum: 16 atoms are ~3 us of one SM's share of HBM.
 inline constexpr int kPublishUnits = 16;
-
-/// Atoms of x in a slot: enough that copies are few, small enough that the first arrives soon.
-constexpr int decode_x_atoms(int tokens_per_tile) { return tokens_per_tile == 8 ? 4 : 2; }
 
 /// Position in a ring and the parity of its current round.
 struct RingPosition {

@@ -3,13 +3,12 @@
 #include <cstdint>
 
 #include "base/transformer.h"
+#include "ops/cuda/split_gemm/kernel_plan.h"
 #include "ops/cuda/split_gemm/schedule.h"
 
 // What the host hands to the kernels by value.
 
 namespace dak::cuda {
-
-inline constexpr uint32_t kGemmAtomBytes = 8192;
 
 /// A packed weight in two tiers (memory/split_tensor.h), as the device sees it.
 struct WeightView {

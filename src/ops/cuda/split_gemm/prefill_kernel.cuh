@@ -21,26 +21,6 @@
 
 namespace dak::cuda {
 
-inline constexpr int kPrefillThreads = 384;
-inline constexpr int kPrefillRowTiles = 2;
-inline constexpr uint32_t kPieceBytes = 8192;  // 64 tokens x 64 rows of 16-bit results
-inline constexpr int kPieceTokens = 64;
-// Cuts of the stream fall on multiples of this: a piece of fewer steps costs more to hand over than
-// to compute.
-inline constexpr int kPrefillAlignment = 4;
-
-constexpr int prefill_stages(int tokens_per_tile) { return tokens_per_tile == 256 ? 4 : 6; }
-
-constexpr uint32_t prefill_stage_bytes(int tokens_per_tile) {
-    return kPrefillRowTiles * kGemmAtomBytes + static_cast<uint32_t>(tokens_per_tile) * 128;
-}
-
-constexpr uint32_t prefill_shared_bytes(int tokens_per_tile) {
-    return static_cast<uint32_t>(prefill_stages(tokens_per_tile)) *
-               prefill_stage_bytes(tokens_per_tile) +
-           4 * kPieceBytes;
-}
-
 /// A worker's tiles in the order it computes them: its range of the line, then its whole tiles.
 class TileWalk {
   public:

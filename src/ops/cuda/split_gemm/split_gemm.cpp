@@ -16,23 +16,15 @@ namespace {
 
 static_assert(kGemmAtomBytes == kAtomBytes);
 
-// The shared memory plans of the two kernels (decode_kernel.cuh, prefill_kernel.cuh).
-constexpr int kDecodeThreads = 192;
-constexpr int kPrefillThreads = 384;
 constexpr int64_t kMaxSharedBytes = 227 * kKiB - 2 * kKiB;  // less the static part, rounded up
 // The largest partial sum of a CTA: 128 rows x 256 tokens in fp32; and one flag per consumer.
 constexpr int64_t kPartialBytes = 128 * 256 * 4;
 constexpr int kFlagsPerCta = 2;
 
-int64_t decode_shared_bytes(const GemmConfig& config) {
-    const int64_t x_atoms = config.tokens_per_tile == 8 ? 4 : 2;
-    return config.weight_slots * 2 * kAtomBytes +
-           config.x_slots * x_atoms * config.tokens_per_tile * 128;
-}
-
-int64_t prefill_shared_bytes(const GemmConfig& config) {
-    const int64_t stages = config.tokens_per_tile == 256 ? 4 : 6;
-    return stages * (2 * kAtomBytes + config.tokens_per_tile * 128) + 4 * kAtomBytes;
+uint32_t shared_bytes_of(const GemmConfig& config) {
+    return config.kernel == GemmKernel::kDecode
+               ? decode_shared_bytes(config.tokens_per_tile, config.weight_slots, config.x_slots)
+               : prefill_shared_bytes(config.tokens_per_tile);
 }
 
 const void* kernel_of(const GemmConfig& config, DType dtype) {
@@ -121,11 +113,12 @@ PrefillParams prefill_params(const GemmArgs& args, const GemmConfig& config,
             .early_weights = config.early_weights};
 }
 
-void launch(const void* kernel, const GemmConfig& config, int threads, int64_t shared_bytes,
-            bool programmatic, cudaStream_t stream, void** params) {
+void launch(const void* kernel, const GemmConfig& config, int threads, bool programmatic,
+            cudaStream_t stream, void** params) {
+    const uint32_t shared_bytes = shared_bytes_of(config);
     require(kernel != nullptr, "split GEMM: no kernel for \"{}\"", config.to_string());
     require(shared_bytes <= kMaxSharedBytes, "split GEMM: \"{}\" needs {} of shared memory",
-            config.to_string(), format_bytes(shared_bytes));
+            config.to_string(), format_bytes(int64_t{shared_bytes}));
     // Cheap after the first time, and needed on every device.
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
@@ -157,7 +150,7 @@ int clusters_at_once(int cluster) {
     config.cluster = cluster;
     config.cluster_use = ClusterUse::kWeights;
     const void* kernel = kernel_of(config, DType::kBF16);
-    const int64_t shared_bytes = prefill_shared_bytes(config);
+    const uint32_t shared_bytes = shared_bytes_of(config);
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           "split GEMM: shared memory");
@@ -227,8 +220,7 @@ void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorksp
     if (config.kernel == GemmKernel::kDecode) {
         DecodeParams params = decode_params(args, config, workspace);
         void* pointers[] = {&x_map, &params};
-        launch(kernel, config, kDecodeThreads, decode_shared_bytes(config), programmatic, stream,
-               pointers);
+        launch(kernel, config, kDecodeThreads, programmatic, stream, pointers);
         return;
     }
     // The copy engine cuts rows off in steps of 16 bytes only.
@@ -240,8 +232,7 @@ void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorksp
                      : x_map;
     PrefillParams params = prefill_params(args, config, workspace, tensor_store);
     void* pointers[] = {&x_map, &y_map, &params};
-    launch(kernel, config, kPrefillThreads, prefill_shared_bytes(config), programmatic, stream,
-           pointers);
+    launch(kernel, config, kPrefillThreads, programmatic, stream, pointers);
 }
 
 }  // namespace dak::cuda
