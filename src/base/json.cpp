@@ -30,12 +30,16 @@ Json parse_json(std::string_view text, std::string_view where,
         const size_t offset = std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0);
         const std::string_view before = text.substr(0, offset);
         const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-        const size_t line_start = before.rfind('\n') + 1;  // npos + 1 == 0
-        fail("{}: not valid JSON at line {}, column {}", where, line, offset - line_start + 1);
+        const size_t column = offset - before.rfind('\n');  // npos is -1
+        const bool one_line = text.find('\n') == std::string_view::npos;
+        fail("{}: not valid JSON at {}column {}", where,
+             one_line ? "" : fmt::format("line {}, ", line), column);
+    } catch (const Json::out_of_range&) {
+        fail("{}: a number in it is too large", where);
     } catch (const Json::exception& error) {
         fail("{}: not valid JSON: {}", where, error.what());
     } catch (const Error& error) {
-        fail("{}: not acceptable JSON: {}", where, error.what());
+        fail("{}: {}", where, error.what());
     }
 }
 

@@ -1,8 +1,13 @@
 #include "cli/batch_file.h"
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
 #include <set>
 
-#include "base/file.h"
 #include "engine/engine.h"
 
 namespace dak {
@@ -60,7 +65,11 @@ BatchItem read_item(const Json& line, int64_t number, const std::string& where,
     check_names(line, where);
     BatchItem item{number, defaults};
     Request& request = item.request;
-    if (const Json* id = fields.find("id")) item.id = *id;
+    if (const Json* id = fields.find("id")) {
+        require(id->is_string() || id->is_number_integer(),
+                "{}: 'id' must be a string or an integer of at most 64 bits", where);
+        item.id = *id;
+    }
     request.max_new_tokens = fields.get_or<int64_t>("max_new_tokens", defaults.max_new_tokens);
     request.ignore_eos = fields.get_or<bool>("ignore_eos", defaults.ignore_eos);
     if (const Json* stop = fields.find("stop")) request.stop = read_stop(*stop, where);
@@ -77,8 +86,10 @@ BatchItem read_item(const Json& line, int64_t number, const std::string& where,
     const auto top_k = fields.get_or<int64_t>("top_k", sampling.top_k);
     require(top_k >= 0 && top_k <= INT32_MAX, "{}: 'top_k' is out of range ({})", where, top_k);
     sampling.top_k = static_cast<int32_t>(top_k);
-    sampling.seed =
-        static_cast<uint64_t>(fields.get_or<int64_t>("seed", static_cast<int64_t>(sampling.seed)));
+    if (const Json* seed = fields.find("seed")) {
+        require(seed->is_number_unsigned(), "{}: 'seed' must be an integer from 0 on", where);
+        sampling.seed = seed->get<uint64_t>();
+    }
 
     const Json* messages = fields.find("messages");
     require((fields.find("prompt") != nullptr) != (messages != nullptr),
@@ -92,9 +103,22 @@ BatchItem read_item(const Json& line, int64_t number, const std::string& where,
 
 }  // namespace
 
+std::string read_input(const std::filesystem::path& path) {
+    std::ifstream file;
+    if (path != "-") {
+        require(!std::filesystem::is_directory(path), "cannot read {}: it is a folder",
+                path.string());
+        file.open(path);
+        require(file.good(), "cannot open {}: {}", path.string(), std::strerror(errno));
+    }
+    std::istream& stream = path == "-" ? std::cin : file;
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
 std::vector<BatchItem> read_batch_file(const std::filesystem::path& path, const Request& defaults,
                                        const PromptBuilder& prompts, const ModelConfig& config) {
-    const std::string text = read_text_file(path);
+    const std::string text = read_input(path);
+    std::map<Json, int64_t> line_of_id;
     std::vector<BatchItem> items;
     int64_t number = 0;
     for (size_t begin = 0; begin < text.size();) {
@@ -107,6 +131,9 @@ std::vector<BatchItem> read_batch_file(const std::filesystem::path& path, const 
         const Json json = parse_json(line, where);
         try {
             items.push_back(read_item(json, number, where, defaults, prompts, config));
+            const auto [first, is_new] = line_of_id.emplace(items.back().id, number);
+            require(is_new, "the id {} is already that of line {}", first->first.dump(),
+                    first->second);
         } catch (const Error& error) {
             const std::string_view message = error.what();
             if (message.starts_with(where)) throw;

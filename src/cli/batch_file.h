@@ -23,6 +23,9 @@ struct BatchItem {
 std::vector<BatchItem> read_batch_file(const std::filesystem::path& path, const Request& defaults,
                                        const PromptBuilder& prompts, const ModelConfig& config);
 
+/// All of a file or pipe, or of standard input for "-".
+std::string read_input(const std::filesystem::path& path);
+
 /// One line of output.
 Json to_json(const Json& id, const Completion& completion);
 

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,12 +15,14 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/usage.h"
 
 namespace {
 
 constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
+constexpr int kInterrupted = 130;
 
 /// One line whatever names from a model's files it quotes: control characters are spelled out.
 std::string on_one_line(std::string_view message) {
@@ -31,13 +34,16 @@ std::string on_one_line(std::string_view message) {
     return line;
 }
 
+/// A standard error that cannot be written is no reason to fail.
+void complain(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
 int report_failure(std::string_view message) {
-    fmt::print(stderr, "dak: error: {}\n", on_one_line(message));
+    complain(fmt::format("dak: error: {}\n", on_one_line(message)));
     return kFailure;
 }
 
 int report_usage_error(std::string_view message, std::string_view command) {
-    fmt::print(stderr, "dak: error: {}\nTry '{} --help'.\n", message, command);
+    complain(fmt::format("dak: error: {}\nTry '{} --help'.\n", message, command));
     return kUsageError;
 }
 
@@ -53,7 +59,7 @@ void describe(CLI::App& app) {
     app.require_subcommand(1);
     app.footer(
         "'dak COMMAND --help' shows the options of a command with examples.\n"
-        "Exit status: 0 success, 1 failure, 2 wrong usage.");
+        "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted.");
     dak::add_run(app);
     dak::add_info(app);
 }
@@ -85,6 +91,9 @@ int run(int argc, char** argv) {
 int run_and_report(int argc, char** argv) {
     try {
         return run(argc, argv);
+    } catch (const dak::Interrupted& interrupted) {
+        report_failure(interrupted.what());
+        return kInterrupted;
     } catch (const dak::Error& error) {
         return report_failure(error.what());
     } catch (const std::bad_alloc&) {
@@ -95,9 +104,18 @@ int run_and_report(int argc, char** argv) {
     }
 }
 
+/// A file opened later must not take the place of a closed standard stream, or messages for the one
+/// would go into the other.
+void open_standard_streams() {
+    for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+        if (::fcntl(descriptor, F_GETFD) == -1) ::open("/dev/null", O_RDWR);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_standard_streams();
     // End quietly when the reader of a pipe goes away, even where the parent ignores the signal:
     // nobody would see the rest of the output.
     std::signal(SIGPIPE, SIG_DFL);

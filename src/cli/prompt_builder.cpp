@@ -3,8 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/tokenizer/utf8.h"
 
 namespace dak {
+
+void require_utf8(std::string_view text, std::string_view what) {
+    require(is_valid_utf8(text), "{} is not valid UTF-8; save or type it in UTF-8", what);
+}
 
 PromptBuilder::PromptBuilder(const std::filesystem::path& model_dir, const ModelConfig& config,
                              PromptOptions options)
@@ -15,6 +20,7 @@ PromptBuilder::PromptBuilder(const std::filesystem::path& model_dir, const Model
             "{}: tokenizer.json has token ids up to {}, but the model's vocabulary is {}; the "
             "files belong to different models",
             model_dir.string(), tokenizer_.vocab_size() - 1, config.vocab_size);
+    require_utf8(options_.system, "the text of --system");
     if (!options_.raw) chat_template_ = ChatTemplate::load(model_dir);
     require(chat_template_ || options_.system.empty(),
             "--system needs a model with a chat template{}",
@@ -23,6 +29,7 @@ PromptBuilder::PromptBuilder(const std::filesystem::path& model_dir, const Model
 
 std::vector<int32_t> PromptBuilder::from_text(const std::string& text,
                                               int64_t max_new_tokens) const {
+    require_utf8(text, "the prompt");
     if (!chat_template_) return fit(tokenizer_.encode(text), max_new_tokens);
     const ChatMessage message{"user", text};
     return from_messages({&message, 1}, max_new_tokens);

@@ -19,6 +19,9 @@ struct PromptOptions {
     bool truncate = false;  ///< cut prompts that are too long at the front instead of refusing them
 };
 
+/// Throws Error unless `text`, which `what` names, is valid UTF-8.
+void require_utf8(std::string_view text, std::string_view what);
+
 /// Turns what a user writes into the token ids of a prompt.
 class PromptBuilder {
   public:

@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <csignal>
+#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -12,10 +12,10 @@
 #include <memory>
 #include <numeric>
 
-#include "base/file.h"
 #include "base/units.h"
 #include "cli/batch_file.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/prompt_builder.h"
 #include "cli/run_report.h"
 #include "engine/engine.h"
@@ -28,12 +28,17 @@ namespace {
 /// Tokens of conversation that an interactive chat makes room for, where the model allows them.
 constexpr int64_t kChatContext = 4096;
 
+/// Bounds that only a slip of the keyboard exceeds.
+constexpr int64_t kMaxNewTokens = 1'000'000'000;
+constexpr int64_t kMaxBatch = 65'536;
+constexpr int64_t kMaxThreads = 1024;
+
 struct RunOptions {
     std::string model;
     std::optional<std::string> prompt;
-    std::string prompt_file;
-    std::string batch_file;
-    std::string output_file;
+    std::optional<std::string> prompt_file;
+    std::optional<std::string> batch_file;
+    std::optional<std::string> output_file;
     PromptOptions prompts;
     Request defaults;
     EngineOptions engine;
@@ -42,16 +47,6 @@ struct RunOptions {
     double offload_ratio = 0;
     bool quiet = false;
 };
-
-volatile std::sig_atomic_t interrupted = 0;
-
-/// The first Ctrl-C ends the generation with what there is, the second the program.
-void handle_interrupts() {
-    std::signal(SIGINT, [](int) {
-        interrupted = 1;
-        std::signal(SIGINT, SIG_DFL);
-    });
-}
 
 std::optional<DType> parse_dtype(const std::string& name) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -78,8 +73,7 @@ int64_t pages_for_all(const std::vector<BatchItem>& items, const ModelConfig& co
 
 std::string first_prompt(const RunOptions& options) {
     if (options.prompt) return *options.prompt;
-    if (!options.prompt_file.empty()) return read_text_file(options.prompt_file);
-    return {std::istreambuf_iterator<char>(std::cin), {}};
+    return read_input(options.prompt_file.value_or("-"));
 }
 
 class Run {
@@ -92,10 +86,12 @@ class Run {
     }
 
     void operator()() {
-        handle_interrupts();
-        if (!options_.batch_file.empty()) {
+        for (const std::string& stop : options_.defaults.stop) {
+            require_utf8(stop, "the text of --stop");
+        }
+        if (options_.batch_file) {
             run_batch();
-        } else if (options_.prompt || !options_.prompt_file.empty() || !isatty(STDIN_FILENO)) {
+        } else if (options_.prompt || options_.prompt_file || !isatty(STDIN_FILENO)) {
             run_prompt();
         } else {
             run_chat();
@@ -149,28 +145,32 @@ class Run {
     }
 
     void note(std::string_view text) const {
-        if (!options_.quiet) fmt::print(stderr, "{}", text);
+        if (!options_.quiet) std::fputs(std::string(text).c_str(), stderr);
     }
 
     void note_statistics(const Engine& engine) const {
         note(fmt::format("{}\n", format_statistics(engine.statistics())));
     }
 
-    /// Runs one request to its end, printing the text as it comes.
+    /// Runs one request to its end, printing the text as it comes. Ctrl-C cancels it.
     Completion stream(Engine& engine, Request request) const {
-        request.on_update = [](const Update& update) {
+        bool any_text = false;
+        request.on_update = [&any_text](const Update& update) {
+            any_text = any_text || !update.text.empty();
             fmt::print("{}", update.text);
             std::fflush(stdout);
         };
         const RequestId id = engine.add(std::move(request));
+        const InterruptScope interrupt;
         std::vector<Completion> completions;
         while (completions.empty()) {
-            if (interrupted) engine.cancel(id);
+            if (interrupt.requested()) engine.cancel(id);
             completions = engine.step();
         }
-        fmt::print("\n");
-        require(completions[0].error.empty(), "{}", completions[0].error);
-        return std::move(completions[0]);
+        Completion& completion = completions[0];
+        if (any_text || completion.error.empty()) fmt::print("\n");
+        require(completion.error.empty(), "{}", completion.error);
+        return std::move(completion);
     }
 
     void run_prompt() {
@@ -178,8 +178,11 @@ class Run {
         request.prompt = prompts_.from_text(first_prompt(options_), request.max_new_tokens);
         Engine::validate(request, config_);
         const auto engine = start_engine(pages_of(request, config_));
-        stream(*engine, std::move(request));
+        const Completion completion = stream(*engine, std::move(request));
         note_statistics(*engine);
+        if (completion.finish == FinishReason::kCancelled) {
+            throw Interrupted(fmt::format("interrupted after {} tokens", completion.tokens.size()));
+        }
     }
 
     void run_chat() {
@@ -188,45 +191,79 @@ class Run {
                 "needs a model with a chat template)");
         const int64_t context = std::min(config_.max_position, kChatContext);
         const auto engine = start_engine(KvCache::pages_for(context));
-        note("Type a message; an empty line or Ctrl-D ends the conversation.\n");
+        note("Type a message. Ctrl-C cuts an answer short; an empty line or Ctrl-D ends.\n");
         std::vector<ChatMessage> conversation;
         std::string line;
-        while (fmt::print(stderr, "> "), std::getline(std::cin, line) && !line.empty()) {
+        while (std::fputs("> ", stderr), std::getline(std::cin, line) && !line.empty()) {
             conversation.push_back({"user", line});
-            Request request = options_.defaults;
-            request.prompt = prompts_.from_messages(conversation, request.max_new_tokens);
-            const auto used = static_cast<int64_t>(request.prompt.size());
-            if (used >= context) {
-                note("The conversation has filled its context.\n");
-                break;
+            try {
+                conversation.push_back({"assistant", answer(*engine, conversation, context)});
+            } catch (const Error& error) {
+                // The conversation goes on without the message.
+                std::fputs(fmt::format("{}\n", error.what()).c_str(), stderr);
+                conversation.pop_back();
             }
-            request.max_new_tokens = std::min(request.max_new_tokens, context - used);
-            conversation.push_back({"assistant", stream(*engine, std::move(request)).text});
-            if (interrupted) break;
         }
         note_statistics(*engine);
     }
 
+    std::string answer(Engine& engine, const std::vector<ChatMessage>& conversation,
+                       int64_t context) const {
+        require(conversation.back().content.find_first_not_of(" \t") != std::string::npos,
+                "The message is blank; type one, or an empty line to end.");
+        require_utf8(conversation.back().content, "the message");
+        Request request = options_.defaults;
+        request.prompt = prompts_.from_messages(conversation, request.max_new_tokens);
+        const auto used = static_cast<int64_t>(request.prompt.size());
+        require(used < context,
+                "With this message the conversation has {} tokens, but its context holds {}; "
+                "shorten the message, or start anew.",
+                used, context);
+        request.max_new_tokens = std::min(request.max_new_tokens, context - used);
+        return stream(engine, std::move(request)).text;
+    }
+
+    /// Throws Error when the answers would be written over the prompts or a file of the model.
+    void protect_inputs() const {
+        namespace fs = std::filesystem;
+        const fs::path output = *options_.output_file;
+        std::vector<fs::path> inputs = {*options_.batch_file};
+        for (const fs::path& file : fs::directory_iterator(options_.model)) {
+            // Nothing of a model is in JSON lines: such a file holds prompts or older answers.
+            if (file.extension() != ".jsonl") inputs.push_back(file);
+        }
+        for (const fs::path& input : inputs) {
+            std::error_code absent;
+            require(!fs::equivalent(input, output, absent),
+                    "-o {} would overwrite {}, which is read; write to another file",
+                    output.string(), input.string());
+        }
+    }
+
     void run_batch() {
         std::vector<BatchItem> items =
-            read_batch_file(options_.batch_file, options_.defaults, prompts_, config_);
-        std::ofstream file;
-        if (!options_.output_file.empty()) {
-            file.open(options_.output_file);
-            require(file.good(), "cannot write to {}", options_.output_file);
-        }
-        std::ostream& out = options_.output_file.empty() ? std::cout : file;
+            read_batch_file(*options_.batch_file, options_.defaults, prompts_, config_);
+        if (options_.output_file) protect_inputs();
         const auto engine = start_engine(pages_for_all(items, config_, options_.engine.max_batch));
+        std::ofstream file;
+        if (options_.output_file) {  // not before everything else has gone well
+            file.open(*options_.output_file);
+            require(file.good(), "cannot write to {}", *options_.output_file);
+        }
+        std::ostream& out = options_.output_file ? file : std::cout;
 
         std::vector<RequestId> ids;
         for (BatchItem& item : items) ids.push_back(engine->add(std::move(item.request)));
         std::map<RequestId, Completion> finished;
         size_t written = 0;
+        size_t cancelled = 0;
+        const InterruptScope interrupt;
         while (written < ids.size()) {
-            if (interrupted) {
+            if (interrupt.requested()) {
                 for (const RequestId id : ids) engine->cancel(id);
             }
             for (Completion& completion : engine->step()) {
+                if (completion.finish == FinishReason::kCancelled) ++cancelled;
                 finished.emplace(completion.id, std::move(completion));
             }
             // Lines come in the order of the prompts.
@@ -238,9 +275,13 @@ class Run {
                 finished.erase(ids[written]);
             }
             require(out.good(), "cannot write the results{}",
-                    options_.output_file.empty() ? "" : " to " + options_.output_file);
+                    options_.output_file ? " to " + *options_.output_file : "");
         }
         note_statistics(*engine);
+        if (cancelled > 0) {
+            throw Interrupted(fmt::format("interrupted: {} of {} prompts answered in full",
+                                          ids.size() - cancelled, ids.size()));
+        }
     }
 
     RunOptions options_;
@@ -248,25 +289,60 @@ class Run {
     PromptBuilder prompts_;
 };
 
+/// An empty value is a mistake (an unset variable in a script), not the default.
+const CLI::Validator kNotEmpty(
+    [](const std::string& value) {
+        return value.empty() ? std::string("the value is empty") : std::string();
+    },
+    "");
+
+const CLI::Validator kSeed(
+    [](const std::string& value) {
+        uint64_t seed = 0;
+        const char* end = value.data() + value.size();
+        const auto [stop, error] = std::from_chars(value.data(), end, seed);
+        const bool good = error == std::errc{} && stop == end;
+        return std::string(good ? "" : "must be an integer from 0 to 18446744073709551615");
+    },
+    "");
+
+/// An integer from 1 to `most`.
+CLI::Validator at_least_one(int64_t most) {
+    return CLI::Validator(
+        [most](const std::string& value) {
+            int64_t number = 0;
+            const char* end = value.data() + value.size();
+            const auto [stop, error] = std::from_chars(value.data(), end, number);
+            const bool good = error == std::errc{} && stop == end && number >= 1 && number <= most;
+            return good ? std::string()
+                        : fmt::format("must be an integer from 1 to {}, got '{}'", most, value);
+        },
+        "");
+}
+
 void add_prompt_options(CLI::App& command, RunOptions& options) {
     auto* prompt =
         command.add_option("-p,--prompt", options.prompt, "The prompt")->type_name("TEXT");
-    auto* prompt_file =
-        command.add_option("--prompt-file", options.prompt_file, "Read the prompt from a file")
-            ->type_name("FILE");
+    auto* prompt_file = command
+                            .add_option("--prompt-file", options.prompt_file,
+                                        "Read the prompt from a file or pipe; - is standard input")
+                            ->type_name("FILE")
+                            ->check(kNotEmpty);
     auto* batch_file =
         command
             .add_option("--batch-file", options.batch_file,
                         "Answer many prompts: JSON lines with \"prompt\" or \"messages\", and "
                         "optionally \"id\" and the options below by their long names with "
                         "underscores")
-            ->type_name("FILE");
+            ->type_name("FILE")
+            ->check(kNotEmpty);
     prompt->excludes(prompt_file)->excludes(batch_file);
     prompt_file->excludes(batch_file);
     command
         .add_option("-o,--output", options.output_file,
                     "Write the answers of --batch-file here [default: standard output]")
         ->type_name("FILE")
+        ->check(kNotEmpty)
         ->needs(batch_file);
     command.add_option("--system", options.prompts.system, "System message of the conversation")
         ->type_name("TEXT");
@@ -279,10 +355,15 @@ void add_prompt_options(CLI::App& command, RunOptions& options) {
 void add_generation_options(CLI::App& command, Request& request) {
     const std::string group = "Generation";
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        command.add_option(name, value, help)->type_name(type)->group(group)->capture_default_str();
+        return command.add_option(name, value, help)
+            ->type_name(type)
+            ->group(group)
+            ->check(kNotEmpty)
+            ->capture_default_str();
     };
     ops::Sampling& sampling = request.sampling;
-    add("-n,--max-new-tokens", request.max_new_tokens, "Most tokens to generate", "N");
+    add("-n,--max-new-tokens", request.max_new_tokens, "Most tokens to generate", "N")
+        ->check(at_least_one(kMaxNewTokens));
     add("-t,--temperature", sampling.temperature, "0 is greedy, 1 the model's own distribution",
         "X");
     add("--top-k", sampling.top_k, "Draw from the K likeliest tokens; 0: all", "K");
@@ -295,7 +376,7 @@ void add_generation_options(CLI::App& command, Request& request) {
         "Taken from the logits of tokens generated before; 0: off", "X");
     add("--frequency-penalty", sampling.frequency_penalty,
         "Taken once for each time a token was generated; 0: off", "X");
-    add("--seed", sampling.seed, "The same seed draws the same tokens", "N");
+    add("--seed", sampling.seed, "The same seed draws the same tokens", "N")->check(kSeed);
     command.add_option("--stop", request.stop, "End before this text; may be given several times")
         ->type_name("TEXT")
         ->group(group)
@@ -320,15 +401,15 @@ void add_engine_options(CLI::App& command, RunOptions& options) {
     add("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: that of the weights", "TYPE")
         ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
     add("--batch-size", options.engine.max_batch, "Sequences of --batch-file that run at once", "N")
-        ->check(CLI::PositiveNumber);
+        ->check(at_least_one(kMaxBatch));
     add("--prefill-chunk", options.engine.prefill_chunk, "Prompt tokens read in one step", "N")
-        ->check(CLI::PositiveNumber);
+        ->check(at_least_one(kMaxNewTokens));
     command
         .add_option("--threads", options.engine.num_threads,
                     "CPU threads [default: one per core that this process may use]")
         ->type_name("N")
         ->group(group)
-        ->check(CLI::PositiveNumber);
+        ->check(at_least_one(kMaxThreads));
     command.add_flag("-q,--quiet", options.quiet, "Print nothing but the answer (and errors)")
         ->group(group);
 }
@@ -356,6 +437,7 @@ void add_run(CLI::App& app) {
         "  dak run MODEL --batch-file prompts.jsonl -o answers.jsonl --batch-size 16\n"
         "  dak run MODEL --offload-ratio 0.3 -p \"Hello\"     # 30% in the remote tier");
     command->callback([options] {
+        take_interrupts();
         Run run(*options);
         run();
     });

@@ -16,7 +16,7 @@ TEST(Json, ErrorNamesLineAndColumn) {
 
 TEST(Json, RefusesDeepNesting) {
     EXPECT_THAT([] { parse_json(std::string(100'000, '['), "x.json"); },
-                ThrowsMessage<Error>(HasSubstr("x.json: not acceptable JSON: nested deeper")));
+                ThrowsMessage<Error>(HasSubstr("x.json: nested deeper")));
 }
 
 TEST(Json, FilterDropsWhatItRefuses) {
@@ -33,7 +33,7 @@ TEST(Json, FilterDropsWhatItRefuses) {
     EXPECT_EQ(kept, Json({{"a", {{"y", 2}}}, {"b", {3}}}));
     EXPECT_EQ(seen, "xy");
     EXPECT_THAT([] { parse_json("1", "x.json", [](auto...) -> bool { fail("no number"); }); },
-                ThrowsMessage<Error>(HasSubstr("x.json: not acceptable JSON: no number")));
+                ThrowsMessage<Error>(HasSubstr("x.json: no number")));
 }
 
 TEST(Json, FieldsCheckTypes) {

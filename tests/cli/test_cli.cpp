@@ -22,7 +22,7 @@ TEST(Cli, HelpNamesEveryCommand) {
     EXPECT_EQ(result.status, 0);
     EXPECT_THAT(result.err, IsEmpty());
     EXPECT_THAT(result.out, AllOf(HasSubstr("Usage: dak"), HasSubstr("info"),
-                                  HasSubstr("COMMAND --help"), EndsWith("wrong usage.\n")));
+                                  HasSubstr("COMMAND --help"), EndsWith("interrupted.\n")));
 }
 
 TEST(Cli, Version) {

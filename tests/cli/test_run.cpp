@@ -16,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 using ::testing::StartsWith;
 
@@ -166,7 +167,13 @@ TEST_F(CliRun, RefusesBadBatchFiles) {
         expect_error(run({"--batch-file", file.string()}), part);
     };
     refused("", "no prompts");
-    refused("{\"prompt\": \"a\"}\n{\"prompt\": ", "prompts.jsonl line 2: not valid JSON");
+    refused("{\"prompt\": \"a\"}\n{\"prompt\": ",
+            "prompts.jsonl line 2: not valid JSON at column 12");
+    refused("{\"id\": 2, \"prompt\": \"a\"}\n{\"prompt\": \"b\"}",
+            "line 2: the id 2 is already that");
+    refused(R"({"id": 99999999999999999999999, "prompt": "a"})", "'id' must be");
+    refused(R"({"prompt": "a", "temperature": 1e999})", "line 1: a number in it is too large");
+    refused(R"({"prompt": "a", "seed": -1})", "'seed' must be");
     refused(R"({"prompt": "a", "max_tokens": 5})", "line 1: unknown field 'max_tokens'");
     refused(R"({"text": "a"})", "unknown field 'text'");
     refused(R"({"id": 1})", "line 1: give either 'prompt' or 'messages'");
@@ -176,6 +183,57 @@ TEST_F(CliRun, RefusesBadBatchFiles) {
             "need a model with a chat template");
     refused(R"({"prompt": ")" + std::string(400, 'a') + R"("})", "line 1: the prompt has 400");
     expect_error(run({"--batch-file", (model_ / "absent").string()}), "No such file");
+}
+
+TEST_F(CliRun, AnswersNeverReplaceWhatIsRead) {
+    const std::string line = R"({"prompt": "a"})";
+    const fs::path file = write("prompts.jsonl", line);
+    fs::create_hard_link(file, model_ / "link.jsonl");
+    for (const char* name : {"prompts.jsonl", "link.jsonl", "model.safetensors", "config.json"}) {
+        const auto size = fs::file_size(model_ / name);
+        expect_error(run({"--batch-file", file.string(), "-o", (model_ / name).string()}),
+                     "would overwrite");
+        EXPECT_EQ(fs::file_size(model_ / name), size);
+    }
+    // Older answers survive a run that fails before it has any.
+    const fs::path old = write("old.jsonl", "old");
+    fs::resize_file(model_ / "model.safetensors", 1000);
+    expect_error(run({"--batch-file", file.string(), "-o", old.string(), "-q"}), "truncated");
+    EXPECT_EQ(read_text_file(old), "old");
+}
+
+TEST_F(CliRun, RefusesTextThatIsNotUtf8) {
+    expect_error(run({"-p", "a\xff"}), "the prompt is not valid UTF-8");
+    expect_error(run({"-q"}, "a\xff"), "the prompt is not valid UTF-8");
+    expect_error(run({"-p", "a", "--stop", "\xff"}), "the text of --stop is not valid UTF-8");
+}
+
+TEST_F(CliRun, StandardErrorMayBeGone) {
+    const auto shell = [&](const std::string& redirection) {
+        return std::system(
+            fmt::format("{} run {} -p hello -n 3 {}", DAK_BINARY, model_.string(), redirection)
+                .c_str());
+    };
+    const std::string out = (model_ / "out.txt").string();
+    EXPECT_EQ(shell("2>/dev/full >" + out), 0);
+    const std::string expected = read_text_file(out);
+    EXPECT_EQ(shell("2>&- >" + out), 0);
+    EXPECT_EQ(read_text_file(out), expected);
+    EXPECT_THAT(expected, Not(HasSubstr("Loading")));
+}
+
+TEST_F(CliRun, InterruptEndsWithStatus130) {
+    const std::string command = fmt::format(
+        "{0} run {1} -p hello -n 250 --ignore-eos --kv-dtype fp32 >{1}/out.txt 2>{1}/err.txt & "
+        "for i in $(seq 200); do [ -s {1}/out.txt ] && break; sleep 0.01; done; "
+        "kill -INT $!; wait $!",
+        DAK_BINARY, model_.string());
+    // Too short a run to be sure to hit it; it must end well either way.
+    const int status = WEXITSTATUS(std::system(command.c_str()));
+    EXPECT_THAT(status, ::testing::AnyOf(0, 130));
+    if (status == 130) {
+        EXPECT_THAT(read_text_file(model_ / "err.txt"), HasSubstr("interrupted after"));
+    }
 }
 
 TEST_F(CliRun, PromptLongerThanTheContext) {
@@ -238,7 +296,6 @@ TEST_F(CliRun, UsageErrors) {
         EXPECT_EQ(result.status, 2) << result.err;
         EXPECT_THAT(result.err, HasSubstr("Try 'dak run --help'"));
     }
-    expect_error(run({"-p", "hi", "-n", "0"}), "new tokens must be positive");
     expect_error(run({"-p", "hi", "--top-p", "2"}), "top-p must be");
 }
 

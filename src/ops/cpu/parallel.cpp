@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -58,14 +59,16 @@ thread_local bool inside_task = false;
 class ThreadPool {
   public:
     explicit ThreadPool(int num_threads) {
-        for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+        try {
+            for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            const size_t started = workers_.size() + 1;
+            stop();
+            fail("the system allows {} of {} threads; ask for fewer", started, num_threads);
+        }
     }
 
-    ~ThreadPool() {
-        stopping_ = true;
-        publish(0);
-        for (std::thread& worker : workers_) worker.join();
-    }
+    ~ThreadPool() { stop(); }
 
     int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -85,6 +88,12 @@ class ThreadPool {
     }
 
   private:
+    void stop() {
+        stopping_ = true;
+        publish(0);
+        for (std::thread& worker : workers_) worker.join();
+    }
+
     void publish(uint64_t count) {
         const uint64_t job = job_of(state_.load(std::memory_order_relaxed)) + 1;
         state_.store(job_state(job, count), std::memory_order_release);

@@ -125,7 +125,7 @@ int32_t sample(const Sampling& sampling, std::span<float> logits, std::span<cons
     for (size_t i = 0; i < logits.size(); ++i) {
         require(!std::isnan(logits[i]),
                 "the model produced NaN logits; its weights are damaged or overflow {}",
-                "(fp16 weights may need --dtype bf16)");
+                "(an fp16 model or cache may need --dtype or --kv-dtype bf16)");
         if (logits[i] > best.logit) best = {static_cast<int32_t>(i), logits[i]};
     }
     require(best.token >= 0, "the model gave every token probability zero");
