@@ -31,7 +31,7 @@ std::string format_placement(const std::string& model_name, const Engine& engine
     const KvCache& kv = engine.kv_cache();
     std::string text = fmt::format("{}: {}, {}, {} layers, on the CPU\n", model_name,
                                    config.architecture, name_of(config.dtype), config.num_layers);
-    text += fmt::format("  {:<10} {:>12} {:>12} {:>10}\n", "", "local", "remote", "remote");
+    text += fmt::format("  {:<10} {:>12} {:>12} {:>10}\n", "", "local", "remote", "remote %");
     text += row("weights", weights_local, weights_remote);
     text += row("KV cache", kv.local_bytes(), kv.remote_bytes());
     text += row("total", weights_local + kv.local_bytes(), weights_remote + kv.remote_bytes());
