@@ -4,6 +4,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
+# Checkouts in different folders share what ccache has compiled.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+
 jobs=$(nproc)
 summary=()
 passed=0
