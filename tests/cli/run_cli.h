@@ -29,7 +29,10 @@ using TemporaryFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 inline TemporaryFile temporary_file(std::string_view content = {}) {
     TemporaryFile file(std::tmpfile(), std::fclose);
-    if (!file || std::fwrite(content.data(), 1, content.size(), file.get()) != content.size()) {
+    // An empty view may have no data at all, which fwrite() must not be given.
+    const bool written = content.empty() || (file && std::fwrite(content.data(), 1, content.size(),
+                                                                 file.get()) == content.size());
+    if (!file || !written) {
         throw std::runtime_error(std::string("cannot make a temporary file: ") +
                                  std::strerror(errno));
     }
