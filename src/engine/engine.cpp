@@ -17,13 +17,10 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 
 double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
-/// Every weight is read once a step but a table of which only rows are gathered.
 int64_t weight_bytes_per_step(const ModelConfig& config) {
     int64_t bytes = 0;
     for (const WeightSpec& spec : weight_specs(config)) {
-        const bool gathered = spec.role == WeightRole::kPositions ||
-                              (spec.role == WeightRole::kEmbedding && !config.tied_embeddings);
-        if (!gathered) bytes += spec.shape.bytes();
+        if (!only_gathered(spec, config)) bytes += spec.shape.bytes();
     }
     return bytes;
 }
@@ -66,6 +63,21 @@ struct Engine::Sequence {
     int64_t generated() const { return size() - prompt_size(); }
     bool prefilling() const { return cached < prompt_size(); }
     bool finished() const { return finish != FinishReason::kNone; }
+
+    SequenceChunk next_chunk() const {
+        const int64_t end = cached + chunk;
+        return {.tokens = std::span(tokens).subspan(static_cast<size_t>(cached),
+                                                    static_cast<size_t>(chunk)),
+                .past = cached,
+                .pages = pages,
+                .rope_length = std::max(end, prompt_size()),
+                .wants_token = end == size()};
+    }
+    Draw next_draw() const {
+        return {.sampling = &request.sampling,
+                .prompt = request.prompt,
+                .output = std::span(tokens).subspan(request.prompt.size())};
+    }
 };
 
 Engine::Engine(ModelConfig config, ModelWeights weights, const Tokenizer* tokenizer,
@@ -76,12 +88,11 @@ Engine::Engine(ModelConfig config, ModelWeights weights, const Tokenizer* tokeni
       options_(options),
       cache_({config_.num_kv_heads, config_.head_dim, options.kv_dtype.value_or(config_.dtype)},
              config_.num_layers, options.kv_pages, options.kv_offload_ratio),
-      transformer_(config_, weights_, cache_),
+      executor_(make_cpu_executor(config_, weights_, cache_, options.num_threads)),
       weight_bytes_per_step_(weight_bytes_per_step(config_)) {
     require(options.max_batch > 0, "the batch size must be positive, got {}", options.max_batch);
     require(options.prefill_chunk > 0, "the prefill chunk must be positive, got {}",
             options.prefill_chunk);
-    ops::set_num_threads(options.num_threads);
 }
 
 Engine::~Engine() = default;
@@ -150,25 +161,17 @@ std::vector<Completion> Engine::step() {
     if (!work.empty()) {
         const Clock::time_point begin = Clock::now();
         std::vector<SequenceChunk> chunks;
+        std::vector<Draw> draws;
         for (const Sequence* sequence : work) {
-            const int64_t end = sequence->cached + sequence->chunk;
-            const std::span<const int32_t> tokens(sequence->tokens);
-            chunks.push_back({.tokens = tokens.subspan(static_cast<size_t>(sequence->cached),
-                                                       static_cast<size_t>(sequence->chunk)),
-                              .past = sequence->cached,
-                              .pages = sequence->pages,
-                              .rope_length = std::max(end, sequence->prompt_size()),
-                              .wants_logits = end == sequence->size()});
+            chunks.push_back(sequence->next_chunk());
+            if (chunks.back().wants_token) draws.push_back(sequence->next_draw());
         }
-        std::span<float> logits = transformer_.forward(chunks);
+        const std::vector<SampledToken> tokens = executor_->step(chunks, draws);
         account(work, seconds_between(begin, Clock::now()));
-        for (Sequence* sequence : work) {
-            sequence->cached += sequence->chunk;
-            if (sequence->cached < sequence->size()) continue;
-            const auto row = static_cast<size_t>(config_.vocab_size);
-            // A callback of this step may have cancelled it.
-            if (!sequence->finished()) accept_logits(*sequence, logits.first(row));
-            logits = logits.subspan(row);
+        auto token = tokens.begin();
+        for (size_t i = 0; i < work.size(); ++i) {
+            work[i]->cached += work[i]->chunk;
+            if (chunks[i].wants_token) accept(*work[i], *token++);
         }
     }
     return collect_finished();
@@ -220,19 +223,14 @@ void Engine::account(const std::vector<Sequence*>& work, double seconds) {
     statistics_.decode_bytes += weight_bytes_per_step_ + context_tokens * cache_.token_bytes();
 }
 
-void Engine::accept_logits(Sequence& sequence, std::span<float> logits) {
-    const auto output =
-        std::span<const int32_t>(sequence.tokens).subspan(sequence.request.prompt.size());
-    int32_t token = 0;
-    try {
-        token = ops::sample(sequence.request.sampling, logits, sequence.request.prompt, output,
-                            output.size());
-    } catch (const Error& error) {
+void Engine::accept(Sequence& sequence, const SampledToken& sampled) {
+    if (sequence.finished()) return;  // a callback of this step has cancelled it
+    if (!sampled.error.empty()) {
         sequence.finish = FinishReason::kError;
-        sequence.error = error.what();
+        sequence.error = sampled.error;
         return;
     }
-    accept_token(sequence, token);
+    accept_token(sequence, sampled.token);
 }
 
 void Engine::accept_token(Sequence& sequence, int32_t token) {

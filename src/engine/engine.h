@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "engine/executor.h"
 #include "engine/kv_cache.h"
 #include "engine/request.h"
-#include "engine/transformer.h"
 #include "model/config.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/weights.h"
@@ -81,7 +81,7 @@ class Engine {
     void admit();
     std::vector<Sequence*> choose_work();
     void account(const std::vector<Sequence*>& work, double seconds);
-    void accept_logits(Sequence& sequence, std::span<float> logits);
+    void accept(Sequence& sequence, const SampledToken& sampled);
     void accept_token(Sequence& sequence, int32_t token);
     std::vector<Completion> collect_finished();
 
@@ -90,7 +90,7 @@ class Engine {
     const Tokenizer* tokenizer_;
     EngineOptions options_;
     KvCache cache_;
-    Transformer transformer_;
+    std::unique_ptr<Executor> executor_;
     int64_t weight_bytes_per_step_;
 
     std::deque<SequencePtr> waiting_;

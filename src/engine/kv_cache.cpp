@@ -24,13 +24,14 @@ int32_t take(std::vector<int32_t>& pages) {
 }  // namespace
 
 KvCache::KvCache(const KvPageLayout& layout, int64_t num_layers, int64_t num_pages,
-                 double offload_ratio)
+                 double offload_ratio, const TierMemory& memory)
     : layout_(layout),
       num_layers_(num_layers),
       num_remote_pages_(std::llround(static_cast<double>(num_pages) * offload_ratio)),
       num_local_pages_(num_pages - num_remote_pages_),
-      local_(Arena::host("local KV cache", num_local_pages_ * num_layers * layout.page_bytes())),
-      remote_(Arena::host("remote KV cache", num_remote_pages_ * num_layers * layout.page_bytes())),
+      local_(memory.local("local KV cache", num_local_pages_ * num_layers * layout.page_bytes())),
+      remote_(
+          memory.remote("remote KV cache", num_remote_pages_ * num_layers * layout.page_bytes())),
       local_base_(local_.allocate(local_.capacity_bytes())),
       remote_base_(remote_.allocate(remote_.capacity_bytes())),
       free_local_(descending(0, num_local_pages_)),

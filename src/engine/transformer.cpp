@@ -157,7 +157,7 @@ std::span<float> Transformer::project_logits(std::span<const SequenceChunk> chun
     // Gathers the rows that matter to the front of hidden_.
     for (const SequenceChunk& chunk : chunks) {
         end += static_cast<int64_t>(chunk.tokens.size());
-        if (!chunk.wants_logits) continue;
+        if (!chunk.wants_token) continue;
         std::copy_n(residual_.begin() + (end - 1) * config_.hidden_size, config_.hidden_size,
                     hidden_.begin() + rows++ * config_.hidden_size);
     }

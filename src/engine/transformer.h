@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/executor.h"
 #include "engine/kv_cache.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -11,24 +12,14 @@
 
 namespace dak {
 
-/// New tokens of one sequence in a forward pass.
-struct SequenceChunk {
-    std::span<const int32_t> tokens;
-    int64_t past = 0;                ///< tokens already in the cache
-    std::span<const int32_t> pages;  ///< enough for past + tokens
-    /// Tokens that dynamic rope scaling reckons with: the whole prompt while it is being read, then
-    /// the sequence so far.
-    int64_t rope_length = 0;
-    bool wants_logits = true;  ///< of its last token
-};
-
-/// Runs the layers of a model, as its description lists them, over the new tokens of a batch.
+/// Runs the layers of a model on the CPU, as its description lists them, over the new tokens of a
+/// batch.
 class Transformer {
   public:
     /// The arguments must outlive the object.
     Transformer(const ModelConfig& config, const ModelWeights& weights, KvCache& cache);
 
-    /// Logits of the last token of every chunk that wants them, [chunks that want, vocab_size];
+    /// Logits of the last token of every chunk that wants a token, [chunks that want, vocab_size];
     /// valid until the next call.
     std::span<float> forward(std::span<const SequenceChunk> chunks);
 

@@ -26,14 +26,15 @@ Arena Arena::host(std::string name, int64_t capacity_bytes) {
             [](std::byte* memory, int64_t bytes) { ::munmap(memory, static_cast<size_t>(bytes)); }};
 }
 
-Arena::Arena(std::string name, std::byte* base, int64_t capacity, Release release)
-    : name_(std::move(name)), base_(base), capacity_(capacity), release_(release) {}
+Arena::Arena(std::string name, std::byte* base, int64_t capacity, Release release, Write writer)
+    : name_(std::move(name)), base_(base), capacity_(capacity), release_(release), write_(writer) {}
 
 Arena::Arena(Arena&& other) noexcept
     : name_(std::move(other.name_)),
       base_(std::exchange(other.base_, nullptr)),
       capacity_(other.capacity_),
       release_(other.release_),
+      write_(other.write_),
       used_(other.used_) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
@@ -41,12 +42,21 @@ Arena& Arena::operator=(Arena&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(capacity_, other.capacity_);
     std::swap(release_, other.release_);
+    std::swap(write_, other.write_);
     std::swap(used_, other.used_);
     return *this;
 }
 
 Arena::~Arena() {
     if (base_) release_(base_, capacity_);
+}
+
+void Arena::write(std::byte* to, const std::byte* from, int64_t bytes) {
+    if (write_ != nullptr) {
+        write_(to, from, bytes);
+    } else if (bytes > 0) {
+        std::memcpy(to, from, static_cast<size_t>(bytes));
+    }
 }
 
 std::byte* Arena::allocate(int64_t bytes) {

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 namespace dak {
 
@@ -28,12 +30,24 @@ class Arena {
     /// sets, and what to do when it cannot be had or pinned.
     static Arena pinned_host(std::string name, int64_t capacity_bytes);
 
+    /// Memory of GPU `gpu` that the current GPU reads in place: over NVLink or PCIe, or its own
+    /// memory when `gpu` is the current one (a remote tier to test with). Throws Error when there
+    /// is no such GPU, it cannot be reached, or has no room.
+    static Arena peer(std::string name, int64_t capacity_bytes, int gpu);
+
     Arena(Arena&& other) noexcept;
     Arena& operator=(Arena&& other) noexcept;
     ~Arena();
 
     /// Throws Error when less than `bytes` is left: the plan that sized the arena was wrong.
     std::byte* allocate(int64_t bytes);
+
+    /// Whether the CPU can write here through the pointers of allocate().
+    bool host_writable() const { return write_ == nullptr; }
+
+    /// Copies bytes from the host into the arena and returns when they are there. May be called
+    /// from several threads at once.
+    void write(std::byte* to, const std::byte* from, int64_t bytes);
 
     const std::string& name() const { return name_; }
     const std::byte* base() const { return base_; }
@@ -43,14 +57,37 @@ class Arena {
   private:
     /// Returns the memory to where it came from.
     using Release = void (*)(std::byte* base, int64_t capacity_bytes);
+    /// Null where memcpy does it.
+    using Write = void (*)(std::byte* to, const std::byte* from, int64_t bytes);
 
-    Arena(std::string name, std::byte* base, int64_t capacity, Release release);
+    Arena(std::string name, std::byte* base, int64_t capacity, Release release,
+          Write writer = nullptr);
 
     std::string name_;
     std::byte* base_ = nullptr;
     int64_t capacity_ = 0;
     Release release_ = nullptr;
+    Write write_ = nullptr;
     int64_t used_ = 0;
+};
+
+/// Where the memory of the two tiers comes from.
+struct TierMemory {
+    using Source = std::function<Arena(std::string name, int64_t capacity_bytes)>;
+
+    Source local;
+    Source remote;
+
+    /// Both are ordinary host memory: execution on the CPU.
+    static TierMemory on_host() { return {Arena::host, Arena::host}; }
+    /// The current GPU and pinned host memory. As the next, only in builds with CUDA.
+    static TierMemory gpu_and_host() { return {Arena::device, Arena::pinned_host}; }
+    /// The current GPU and GPU `gpu`.
+    static TierMemory gpu_and_peer(int gpu) {
+        return {Arena::device, [gpu](std::string name, int64_t capacity_bytes) {
+                    return Arena::peer(std::move(name), capacity_bytes, gpu);
+                }};
+    }
 };
 
 }  // namespace dak

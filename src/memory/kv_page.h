@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 
@@ -11,11 +12,15 @@ namespace dak {
 
 /// Tokens of one page of the KV cache.
 inline constexpr int64_t kPageTokens = 64;
+/// 16-byte chunks of one token in a panel of a K or V block.
+inline constexpr int64_t kPanelChunks = 8;
 
-/// Storage of one page for all KV heads of one layer: [kv head]{K[64][head_dim], V[64][head_dim]},
-/// token-major, so that a K or V block is one bulk copy and a partly filled one a shorter copy. The
-/// 16-byte chunks of a row are permuted by token so that eight consecutive tokens' equal chunks
-/// fall into different shared-memory banks.
+/// Storage of one page for all KV heads of one layer: [kv head]{K, V}, so that a full K or V block
+/// is one bulk copy. A block is cut into panels of 128 bytes of each token (the last one has what
+/// is left), each token-major: [panel][64 tokens][128 bytes]. The first t tokens of a block are one
+/// contiguous piece of each panel. The 16-byte chunks of a row are permuted by token so that eight
+/// consecutive tokens' equal chunks fall into different shared-memory banks; for rows of 128, 64
+/// and 32 bytes the permutation is the one that wgmma and the copy engine know by that width.
 struct KvPageLayout {
     int64_t num_kv_heads = 0;
     int64_t head_dim = 0;
@@ -29,13 +34,20 @@ struct KvPageLayout {
     constexpr int64_t k_offset(int64_t kv_head) const { return kv_head * head_bytes(); }
     constexpr int64_t v_offset(int64_t kv_head) const { return k_offset(kv_head) + block_bytes(); }
 
+    constexpr int64_t row_chunks() const { return row_bytes() / kChunkBytes; }
+
     /// Byte offset inside a K or V block of the 16-byte chunk `chunk` of token `token` (0..63).
-    /// A row of r chunks starts r*t mod 8 chunks into the banks: rows repeat after 8/gcd(r, 8)
-    /// tokens, and the XOR moves each repetition by one chunk inside an aligned group of gcd(r, 8).
+    /// A panel's row of r chunks starts r*t mod 8 chunks into the banks: rows repeat after
+    /// 8/gcd(r, 8) tokens, and the XOR moves each repetition by one chunk inside an aligned group
+    /// of gcd(r, 8).
     constexpr int64_t chunk_offset(int64_t token, int64_t chunk) const {
-        const int64_t group = std::gcd(row_bytes() / kChunkBytes, int64_t{8});
+        const int64_t panel = chunk / kPanelChunks;
+        const int64_t width = std::min(kPanelChunks, row_chunks() - panel * kPanelChunks);
+        const int64_t group = std::gcd(width, int64_t{8});
         const int64_t swizzle = (token / (8 / group)) & (group - 1);
-        return token * row_bytes() + (chunk ^ swizzle) * kChunkBytes;
+        return (panel * kPageTokens * kPanelChunks + token * width +
+                ((chunk % kPanelChunks) ^ swizzle)) *
+               kChunkBytes;
     }
 };
 

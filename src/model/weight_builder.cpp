@@ -33,15 +33,46 @@ void run_on_threads(int count, const std::function<void()>& work) {
     if (first) std::rethrow_exception(first);
 }
 
-void pack_tile(const SplitTensor& tensor, int64_t tile, int64_t rows, const std::byte* source) {
-    const PackedShape& shape = tensor.shape;
-    const int64_t row_bytes = shape.cols * size_of(shape.dtype);
-    for (int64_t k = 0; k < shape.k_atoms(); ++k) {
-        const int64_t begin = k * kAtomRowBytes;
-        pack_atom(source + begin, row_bytes, rows, std::min(kAtomRowBytes, row_bytes - begin),
-                  tensor.atom(tile * shape.k_atoms() + k));
+/// Packs the row tiles of one thread into their places.
+class TilePacker {
+  public:
+    explicit TilePacker(ModelWeights& weights) : weights_(weights) {}
+
+    /// `source` holds `rows` rows, row-major.
+    void operator()(const SplitTensor& tensor, int64_t tile, int64_t rows,
+                    const std::byte* source) {
+        const int64_t atoms = tensor.shape.k_atoms();
+        const int64_t first = tile * atoms;
+        const int64_t remote = std::clamp(tensor.remote_atoms - first, int64_t{0}, atoms);
+        pack(weights_.remote, tensor, first, 0, remote, rows, source);
+        pack(weights_.local, tensor, first, remote, atoms, rows, source);
     }
-}
+
+  private:
+    /// Packs atoms [begin, end) of the tile whose first atom is `first`; they are neighbours in
+    /// `arena`.
+    void pack(Arena& arena, const SplitTensor& tensor, int64_t first, int64_t begin, int64_t end,
+              int64_t rows, const std::byte* source) {
+        if (begin == end) return;
+        std::byte* const place = tensor.atom(first + begin);
+        std::byte* target = place;
+        if (!arena.host_writable()) {
+            packed_.resize(
+                std::max(packed_.size(), static_cast<size_t>((end - begin) * kAtomBytes)));
+            target = packed_.data();
+        }
+        const int64_t row_bytes = tensor.shape.cols * size_of(tensor.shape.dtype);
+        for (int64_t k = begin; k < end; ++k) {
+            const int64_t column = k * kAtomRowBytes;
+            pack_atom(source + column, row_bytes, rows, std::min(kAtomRowBytes, row_bytes - column),
+                      target + (k - begin) * kAtomBytes);
+        }
+        if (target != place) arena.write(place, target, (end - begin) * kAtomBytes);
+    }
+
+    ModelWeights& weights_;
+    std::vector<std::byte> packed_;
+};
 
 /// Hands out row tiles in storage order, so that files are read front to back.
 class TileQueue {
@@ -72,8 +103,8 @@ class TileQueue {
 };
 
 void pack_all(const ModelConfig& config, const std::vector<WeightSpec>& specs,
-              const std::vector<SplitTensor>& tensors, const LoadOptions& options,
-              std::string title, const TileFiller& fill) {
+              const std::vector<SplitTensor>& tensors, ModelWeights& weights,
+              const LoadOptions& options, std::string title, const TileFiller& fill) {
     int64_t total_bytes = 0;
     int64_t max_tile_bytes = 0;
     for (const WeightSpec& spec : specs) {
@@ -87,12 +118,13 @@ void pack_all(const ModelConfig& config, const std::vector<WeightSpec>& specs,
     const auto work = [&] {
         std::vector<std::byte> rows(static_cast<size_t>(max_tile_bytes));
         std::vector<std::byte> scratch;
+        TilePacker pack(weights);
         try {
             while (const auto item = queue.next()) {
                 const WeightSpec& spec = specs[item->weight];
                 fill(item->weight, item->tile, rows.data(), scratch);
-                pack_tile(tensors[item->weight], item->tile,
-                          tile_rows(config, spec, item->tile).count, rows.data());
+                pack(tensors[item->weight], item->tile, tile_rows(config, spec, item->tile).count,
+                     rows.data());
                 const std::lock_guard lock(progress_mutex);
                 progress.advance(spec.shape.k_atoms() * kAtomBytes);
             }
@@ -151,9 +183,8 @@ TileRows tile_rows(const ModelConfig& config, const WeightSpec& spec, int64_t ti
     return {begin, std::min(kAtomRows, rows - begin)};
 }
 
-ModelWeights build_weights(const ModelConfig& config, const Placement& placement,
-                           const LoadOptions& options, std::string title, ModelVectors vectors,
-                           const TileFiller& fill) {
+ReservedWeights reserve_weights(const ModelConfig& config, const Placement& placement,
+                                const TierMemory& memory, ModelVectors vectors) {
     const std::vector<WeightSpec> specs = weight_specs(config);
     require(placement.size() == specs.size(), "placement of {} weights for a model of {}",
             placement.size(), specs.size());
@@ -163,19 +194,29 @@ ModelWeights build_weights(const ModelConfig& config, const Placement& placement
         total_atoms += specs[i].shape.atoms();
         remote_atoms += placement[i];
     }
-    ModelWeights weights{
-        .local = Arena::host("local weights", (total_atoms - remote_atoms) * kAtomBytes),
-        .remote = Arena::host("remote weights", remote_atoms * kAtomBytes),
-        .layers = std::move(vectors.layers),
-        .final_norm = std::move(vectors.final_norm)};
-    std::vector<SplitTensor> tensors;
+    ReservedWeights reserved{
+        .weights = {
+            .local = memory.local("local weights", (total_atoms - remote_atoms) * kAtomBytes),
+            .remote = memory.remote("remote weights", remote_atoms * kAtomBytes),
+            .layers = std::move(vectors.layers),
+            .final_norm = std::move(vectors.final_norm)}};
+    ModelWeights& weights = reserved.weights;
     for (size_t i = 0; i < specs.size(); ++i) {
-        tensors.push_back(
+        reserved.tensors.push_back(
             allocate_split(specs[i].shape, placement[i], weights.local, weights.remote));
-        assign(weights, specs[i], tensors.back());
+        assign(weights, specs[i], reserved.tensors.back());
     }
-    pack_all(config, specs, tensors, options, std::move(title), fill);
-    return weights;
+    return reserved;
+}
+
+ModelWeights build_weights(const ModelConfig& config, const Placement& placement,
+                           const LoadOptions& options, std::string title, ModelVectors vectors,
+                           const TileFiller& fill) {
+    ReservedWeights reserved =
+        reserve_weights(config, placement, options.memory, std::move(vectors));
+    pack_all(config, weight_specs(config), reserved.tensors, reserved.weights, options,
+             std::move(title), fill);
+    return std::move(reserved.weights);
 }
 
 std::vector<float> interleave_bias(const std::vector<float>& gate, const std::vector<float>& up) {

@@ -30,6 +30,14 @@ struct ModelVectors {
     NormWeights final_norm;
 };
 
+/// Weights whose arenas are reserved but not filled.
+struct ReservedWeights {
+    ModelWeights weights;
+    std::vector<SplitTensor> tensors{};  ///< parallel to weight_specs(config)
+};
+ReservedWeights reserve_weights(const ModelConfig& config, const Placement& placement,
+                                const TierMemory& memory, ModelVectors vectors);
+
 /// Reserves the arenas and packs every weight from what `fill` writes; `weight` counts in
 /// weight_specs(config). Errors thrown by `fill` are passed on.
 ModelWeights build_weights(const ModelConfig& config, const Placement& placement,

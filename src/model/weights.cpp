@@ -55,6 +55,11 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config) {
     return specs;
 }
 
+bool only_gathered(const WeightSpec& spec, const ModelConfig& config) {
+    return spec.role == WeightRole::kPositions ||
+           (spec.role == WeightRole::kEmbedding && !config.tied_embeddings);
+}
+
 Placement uniform_placement(const std::vector<WeightSpec>& specs, double offload_ratio) {
     require(offload_ratio >= 0 && offload_ratio <= 1, "offload ratio {} is not between 0 and 1",
             offload_ratio);

@@ -37,6 +37,9 @@ struct WeightSpec {
 /// All packed weights of a model, in storage order.
 std::vector<WeightSpec> weight_specs(const ModelConfig& config);
 
+/// Whether a step gathers only rows of the weight instead of reading all of it.
+bool only_gathered(const WeightSpec& spec, const ModelConfig& config);
+
 /// How many atoms of each weight are remote; parallel to weight_specs().
 using Placement = std::vector<int64_t>;
 
@@ -83,6 +86,7 @@ struct ModelWeights {
 struct LoadOptions {
     int num_threads = 0;  ///< 0: one per core
     bool progress = true;
+    TierMemory memory = TierMemory::on_host();
 };
 
 /// Loads and packs the checkpoint in `model_dir`. `config.dtype` is the type the weights are

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/golden.h"
+#include "engine/transformer.h"
 #include "ops/cpu/matmul.h"
 
 namespace dak {
