@@ -176,11 +176,15 @@ TEST(KvPageLayout, ChunksOfABlockAreAPermutation) {
     for (const int64_t head_dim : {8, 24, 40, 64, 80, 96, 128, 256}) {
         const KvPageLayout layout{1, head_dim, DType::kBF16};
         std::set<int64_t> seen;
-        const int64_t chunks = layout.row_bytes() / kChunkBytes;
+        const int64_t chunks = layout.row_chunks();
         for (int64_t token = 0; token < kPageTokens; ++token) {
             for (int64_t chunk = 0; chunk < chunks; ++chunk) {
                 const int64_t offset = layout.chunk_offset(token, chunk);
-                EXPECT_EQ(offset / layout.row_bytes(), token);
+                // The first tokens of a panel are its first bytes.
+                const int64_t panel = chunk / kPanelChunks * kPanelChunks;
+                const int64_t width = std::min(kPanelChunks, chunks - panel);
+                const int64_t in_panel = offset / kChunkBytes - panel * kPageTokens;
+                EXPECT_EQ(in_panel / width, token);
                 seen.insert(offset);
             }
         }
