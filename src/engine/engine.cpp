@@ -87,8 +87,10 @@ Engine::Engine(ModelConfig config, ModelWeights weights, const Tokenizer* tokeni
       tokenizer_(tokenizer),
       options_(options),
       cache_({config_.num_kv_heads, config_.head_dim, options.kv_dtype.value_or(config_.dtype)},
-             config_.num_layers, options.kv_pages, options.kv_offload_ratio),
-      executor_(make_cpu_executor(config_, weights_, cache_, options.num_threads)),
+             config_.num_layers, options.kv_pages, options.kv_offload_ratio, options.memory),
+      executor_(options.make_executor
+                    ? options.make_executor(config_, weights_, cache_)
+                    : make_cpu_executor(config_, weights_, cache_, options.num_threads)),
       weight_bytes_per_step_(weight_bytes_per_step(config_)) {
     require(options.max_batch > 0, "the batch size must be positive, got {}", options.max_batch);
     require(options.prefill_chunk > 0, "the prefill chunk must be positive, got {}",

@@ -21,7 +21,9 @@ struct EngineOptions {
     double kv_offload_ratio = 0;      ///< share of the pages in the remote tier
     std::optional<DType> kv_dtype{};  ///< default: the model's
     int64_t prefill_chunk = 512;      ///< prompt tokens read in one step, over all sequences
-    int num_threads = 0;              ///< 0: one per available core
+    int num_threads = 0;              ///< on the CPU; 0: one per available core
+    TierMemory memory = TierMemory::on_host();  ///< where the KV pool's tiers live
+    ExecutorFactory make_executor{};            ///< default: on the CPU
 };
 
 /// Counted over the engine's life. A step that reads prompt tokens counts as prefill, one that only

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,6 +48,10 @@ class Executor {
     virtual std::vector<SampledToken> step(std::span<const SequenceChunk> chunks,
                                            std::span<const Draw> draws) = 0;
 };
+
+/// Makes the executor of an engine; the arguments outlive it.
+using ExecutorFactory = std::function<std::unique_ptr<Executor>(
+    const ModelConfig& config, const ModelWeights& weights, KvCache& cache)>;
 
 /// The arguments must outlive the executor.
 /// `num_threads` 0: one per available core.

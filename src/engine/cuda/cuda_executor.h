@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/executor.h"
+
+namespace dak {
+
+struct CudaExecutorOptions {
+    int64_t max_batch = 8;          ///< sequences of a step
+    int64_t max_step_tokens = 512;  ///< new tokens of a step, over all sequences
+    int64_t max_tokens = 4096;      ///< of one sequence, prompt and output
+    bool staged = false;            ///< remote weights come through a ring in GPU memory
+    bool graphs = true;             ///< decode steps replay captured graphs; off to compare
+};
+
+/// Runs a model on the current GPU. Weights and KV cache must lie in memory that it can read. Takes
+/// all its memory, and captures a graph for each batch size it will run, when it is made; throws
+/// Error when the GPU has no room. The other arguments must outlive it.
+std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, const ModelWeights& weights,
+                                             KvCache& cache, const CudaExecutorOptions& options);
+
+/// Device bytes that the executor takes besides weights and KV cache.
+int64_t cuda_executor_bytes(const ModelConfig& config, const CudaExecutorOptions& options);
+
+}  // namespace dak

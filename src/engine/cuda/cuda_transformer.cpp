@@ -1,0 +1,349 @@
+#include "engine/cuda/cuda_transformer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cuda/check.h"
+#include "ops/cuda/small_ops/small_ops.h"
+#include "ops/ops.h"
+
+namespace dak::cuda {
+namespace {
+
+constexpr int64_t kRowAlignment = 8;  // elements: 16 bytes, what TMA and wide loads ask for
+
+int64_t stride_of(int64_t width) { return round_up(width, kRowAlignment); }
+
+int64_t padded(int64_t bytes) { return round_up(bytes, Arena::kAlignment); }
+
+int64_t qkv_width(const ModelConfig& config) { return config.q_size() + 2 * config.kv_size(); }
+
+bool projects_embedding(const ModelConfig& config) {
+    return config.embedding_size != config.hidden_size;
+}
+
+/// Widths of the activation matrices.
+std::vector<int64_t> matrix_widths(const ModelConfig& config) {
+    std::vector<int64_t> widths = {config.hidden_size, config.hidden_size, qkv_width(config),
+                                   config.q_size(), config.intermediate_size};
+    if (projects_embedding(config)) widths.push_back(config.embedding_size);
+    return widths;
+}
+
+/// A bound: each vector of the model, padded.
+int64_t vector_bytes(const ModelConfig& config) {
+    constexpr int64_t kFloat = sizeof(float);
+    const int64_t up = 2 * round_up(config.intermediate_size, kAtomRows);
+    const int64_t layer = 5 * padded(config.hidden_size * kFloat) +
+                          3 * padded(config.head_dim * kFloat) +
+                          padded(qkv_width(config) * kFloat) + padded(up * kFloat) +
+                          padded(config.hidden_size * kFloat);
+    return config.num_layers * layer + 2 * padded(config.hidden_size * kFloat) +
+           padded(config.embedding_size * kFloat) + padded(config.head_dim * kFloat);
+}
+
+int64_t logits_stride_of(const ModelConfig& config) { return stride_of(config.vocab_size); }
+
+}  // namespace
+
+std::vector<SplitTensor> streamed_weights(const ModelConfig& config, const ModelWeights& weights) {
+    std::vector<SplitTensor> streamed;
+    if (weights.project_in) streamed.push_back(weights.project_in->weight);
+    for (const LayerWeights& layer : weights.layers) {
+        for (const LayerStep step : config.layer_steps) {
+            if (step == LayerStep::kQkv) streamed.push_back(layer.qkv.weight);
+            if (step == LayerStep::kOutput) streamed.push_back(layer.output.weight);
+            if (step == LayerStep::kUp) streamed.push_back(layer.up.weight);
+            if (step == LayerStep::kDown) streamed.push_back(layer.down.weight);
+        }
+    }
+    if (weights.project_out) streamed.push_back(weights.project_out->weight);
+    streamed.push_back(weights.lm_head);
+    return streamed;
+}
+
+int64_t CudaTransformer::bytes(const ModelConfig& config, const StepShape& most) {
+    int64_t bytes = vector_bytes(config);
+    for (const int64_t width : matrix_widths(config)) {
+        bytes += padded(most.rows * stride_of(width) * size_of(config.dtype));
+    }
+    return bytes + padded(most.sequences * logits_stride_of(config) * int64_t{sizeof(float)});
+}
+
+CudaTransformer::CudaTransformer(const ModelConfig& config, const ModelWeights& weights,
+                                 const KvCache& cache, const GemmMachine& machine,
+                                 const StepShape& most, const std::optional<StagingSizes>& staging)
+    : config_(config),
+      weights_(weights),
+      cache_(cache),
+      machine_(machine),
+      arena_(Arena::device("activations", bytes(config, most))),
+      residual_(matrix(most.rows, config.hidden_size)),
+      hidden_(matrix(most.rows, config.hidden_size)),
+      qkv_(matrix(most.rows, qkv_width(config))),
+      attention_out_(matrix(most.rows, config.q_size())),
+      mlp_(matrix(most.rows, config.intermediate_size)),
+      gemm_workspace_(machine) {
+    if (projects_embedding(config)) embedded_ = matrix(most.rows, config.embedding_size);
+    logits_ = reinterpret_cast<float*>(
+        arena_.allocate(most.sequences * logits_stride_of(config) * int64_t{sizeof(float)}));
+    upload_vectors();
+    if (staging) stager_.emplace(streamed_weights(config, weights), *staging);
+}
+
+int64_t CudaTransformer::logits_stride() const { return logits_stride_of(config_); }
+
+CudaTransformer::Matrix CudaTransformer::matrix(int64_t rows, int64_t width) {
+    const int64_t stride = stride_of(width);
+    const int64_t bytes = rows * stride * size_of(config_.dtype);
+    std::byte* data = arena_.allocate(bytes);
+    // Rows of padding are computed with, though nobody looks at the result.
+    check(cudaMemset(data, 0, static_cast<size_t>(bytes)), "activations");
+    return {data, stride};
+}
+
+const float* CudaTransformer::upload(const std::vector<float>& values) {
+    if (values.empty()) return nullptr;
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+    std::byte* place = arena_.allocate(bytes);
+    arena_.write(place, reinterpret_cast<const std::byte*>(values.data()), bytes);
+    return reinterpret_cast<const float*>(place);
+}
+
+void CudaTransformer::upload_vectors() {
+    const auto norm = [this](const NormWeights& weights) -> Vector {
+        return {upload(weights.weight), upload(weights.bias)};
+    };
+    for (const LayerWeights& layer : weights_.layers) {
+        layers_.push_back({.attention_norm = norm(layer.attention_norm),
+                           .mlp_norm = norm(layer.mlp_norm),
+                           .qk_norm_q = norm(layer.q_norm),
+                           .qk_norm_k = norm(layer.k_norm),
+                           .qkv_bias = upload(layer.qkv.bias),
+                           .output_bias = upload(layer.output.bias),
+                           .up_bias = upload(layer.up.bias),
+                           .down_bias = upload(layer.down.bias)});
+    }
+    final_norm_ = norm(weights_.final_norm);
+    if (weights_.project_in) project_in_bias_ = upload(weights_.project_in->bias);
+    if (weights_.project_out) project_out_bias_ = upload(weights_.project_out->bias);
+    if (config_.rope && config_.rope->scaling != RopeScaling::kDynamic) {
+        frequencies_ = upload(ops::rope_frequencies(*config_.rope, config_.head_dim, 0));
+    }
+}
+
+void CudaTransformer::enqueue(const StepView& step, bool decode, int64_t max_query_tokens,
+                              cudaStream_t stream) {
+    step_ = step;
+    decode_ = decode;
+    max_query_tokens_ = max_query_tokens;
+    next_product_ = 0;
+    if (stager_) stager_->begin_step(stream);
+    embed(step, stream);
+    if (decode) {
+        plan_decode_attention(attention_args(0), attention_workspace_, stream);
+    }
+    for (int64_t layer = 0; layer < config_.num_layers; ++layer) run_layer(layer, stream);
+    project_logits(step, stream);
+    if (stager_) stager_->end_step(stream);
+}
+
+void CudaTransformer::embed(const StepView& step, cudaStream_t stream) {
+    const int64_t rows = step.shape.rows;
+    EmbedArgs args{.table = weights_.embedding, .tokens = step.tokens, .count = rows};
+    if (!projects_embedding(config_)) {
+        args.positions = weights_.positions;
+        args.position_ids = step.position_rows;
+        args.out = residual_.data;
+        args.ldo = residual_.stride;
+        cuda::embed(args, stream);
+        return;
+    }
+    args.out = embedded_.data;
+    args.ldo = embedded_.stride;
+    cuda::embed(args, stream);
+    GemmEpilogue epilogue{.bias = project_in_bias_};
+    if (weights_.positions) {
+        cuda::embed({.table = *weights_.positions,
+                     .tokens = step.position_rows,
+                     .count = rows,
+                     .out = residual_.data,
+                     .ldo = residual_.stride},
+                    stream);
+        epilogue.residual = residual_.data;
+        epilogue.ld_residual = residual_.stride;
+    }
+    linear(weights_.project_in->weight, embedded_, rows, residual_, config_.hidden_size, epilogue,
+           false, stream);
+}
+
+void CudaTransformer::linear(const SplitTensor& weight, const Matrix& x, int64_t rows,
+                             const Matrix& y, int64_t out_features, const GemmEpilogue& epilogue,
+                             bool fp32_output, cudaStream_t stream) {
+    const size_t product = next_product_++;
+    const GemmArgs args{.weight = stager_ ? stager_->before(product, stream) : weight,
+                        .staged = stager_.has_value(),
+                        .x = x.data,
+                        .ldx = x.stride,
+                        .tokens = rows,
+                        .y = y.data,
+                        .ldy = y.stride,
+                        .out_features = out_features,
+                        .fp32_output = fp32_output,
+                        .epilogue = epilogue};
+    split_gemm(args, choose_gemm_config(shape_of(args), machine_), gemm_workspace_, stream);
+    if (stager_) stager_->after(product, stream);
+}
+
+void CudaTransformer::normalise(const Vector& vector, const Matrix& x, const Matrix& out,
+                                cudaStream_t stream) {
+    norm({.kind = config_.norm,
+          .eps = static_cast<float>(config_.norm_eps),
+          .weight = vector.weight,
+          .bias = vector.bias,
+          .x = x.data,
+          .ldx = x.stride,
+          .out = out.data,
+          .ldo = out.stride,
+          .rows = step_.shape.rows,
+          .width = config_.hidden_size,
+          .dtype = config_.dtype},
+         stream);
+}
+
+void CudaTransformer::run_layer(int64_t layer, cudaStream_t stream) {
+    const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+    const LayerVectors& vectors = layers_[static_cast<size_t>(layer)];
+    const int64_t rows = step_.shape.rows;
+    const auto add_to_residual = [&](const LinearWeights& weight, const float* bias,
+                                     const Matrix& x) {
+        linear(weight.weight, x, rows, residual_, config_.hidden_size,
+               {.bias = bias, .residual = residual_.data, .ld_residual = residual_.stride}, false,
+               stream);
+    };
+    Matrix input = residual_;
+    bool qk_norm = false;
+    bool rope = false;
+    for (const LayerStep step : config_.layer_steps) {
+        switch (step) {
+            case LayerStep::kAttentionNorm:
+                normalise(vectors.attention_norm, residual_, hidden_, stream);
+                input = hidden_;
+                break;
+            case LayerStep::kQkv:
+                linear(weights.qkv.weight, input, rows, qkv_, qkv_width(config_),
+                       {.bias = vectors.qkv_bias}, false, stream);
+                break;
+            case LayerStep::kQkNorm:
+                qk_norm = true;  // done where keys are stored, as the rotation
+                break;
+            case LayerStep::kRope:
+                rope = true;
+                break;
+            case LayerStep::kAttention:
+                run_attention(layer, qk_norm, rope, stream);
+                break;
+            case LayerStep::kOutput:
+                add_to_residual(weights.output, vectors.output_bias, attention_out_);
+                input = residual_;
+                break;
+            case LayerStep::kPostAttentionNorm:
+                normalise(vectors.attention_norm, residual_, residual_, stream);
+                break;
+            case LayerStep::kMlpNorm:
+                normalise(vectors.mlp_norm, residual_, hidden_, stream);
+                input = hidden_;
+                break;
+            case LayerStep::kUp:
+                linear(weights.up.weight, input, rows, mlp_, config_.intermediate_size,
+                       {.bias = vectors.up_bias,
+                        .activation = config_.activation,
+                        .gated = config_.gated_mlp},
+                       false, stream);
+                break;
+            case LayerStep::kDown:
+                add_to_residual(weights.down, vectors.down_bias, mlp_);
+                input = residual_;
+                break;
+            case LayerStep::kPostMlpNorm:
+                normalise(vectors.mlp_norm, residual_, residual_, stream);
+                break;
+        }
+    }
+}
+
+AttentionArgs CudaTransformer::attention_args(int64_t layer) const {
+    const auto& window = config_.sliding_window;
+    return {.batch = {.sequences = step_.shape.sequences,
+                      .lengths = step_.lengths,
+                      .query_starts = decode_ ? nullptr : step_.query_starts,
+                      .pages = step_.pages,
+                      .pages_stride = step_.pages_stride},
+            .kv = cache_.layer(layer),
+            .num_heads = config_.num_heads,
+            .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+            .sliding_window = window.empty() ? 0 : window[static_cast<size_t>(layer)].value_or(0),
+            .q = qkv_.data,
+            .ldq = qkv_.stride,
+            .out = attention_out_.data,
+            .ldo = attention_out_.stride};
+}
+
+void CudaTransformer::run_attention(int64_t layer, bool qk_norm, bool rope, cudaStream_t stream) {
+    const LayerVectors& vectors = layers_[static_cast<size_t>(layer)];
+    RopeAppendArgs args{.qkv = qkv_.data,
+                        .ld = qkv_.stride,
+                        .tokens = step_.shape.rows,
+                        .num_heads = config_.num_heads,
+                        .kv = cache_.layer(layer),
+                        .positions = step_.positions,
+                        .sequence_of = step_.sequence_of,
+                        .pages = step_.pages,
+                        .pages_stride = step_.pages_stride,
+                        .norm_eps = static_cast<float>(config_.norm_eps)};
+    if (rope) {
+        args.frequencies = step_.frequencies != nullptr ? step_.frequencies : frequencies_;
+        args.frequencies_stride = step_.frequencies != nullptr ? config_.head_dim / 2 : 0;
+    }
+    if (qk_norm) {
+        args.q_norm = vectors.qk_norm_q.weight;
+        args.k_norm = vectors.qk_norm_k.weight;
+    }
+    rope_append(args, stream);
+    if (decode_) {
+        decode_attention(attention_args(layer), attention_workspace_, stream);
+    } else {
+        prefill_attention(attention_args(layer), max_query_tokens_, stream);
+    }
+}
+
+void CudaTransformer::project_logits(const StepView& step, cudaStream_t stream) {
+    const int64_t rows = step.shape.sequences;
+    const NormArgs args{.kind = config_.norm,
+                        .eps = static_cast<float>(config_.norm_eps),
+                        .weight = final_norm_.weight,
+                        .bias = final_norm_.bias,
+                        .x = residual_.data,
+                        .ldx = residual_.stride,
+                        .out = hidden_.data,
+                        .ldo = hidden_.stride,
+                        .rows = rows,
+                        .width = config_.hidden_size,
+                        .dtype = config_.dtype,
+                        .row_index = step.last_rows};
+    if (config_.final_norm) {
+        norm(args, stream);
+    } else {
+        gather_rows(args, stream);
+    }
+    Matrix input = hidden_;
+    if (weights_.project_out) {
+        linear(weights_.project_out->weight, input, rows, embedded_, config_.embedding_size,
+               {.bias = project_out_bias_}, false, stream);
+        input = embedded_;
+    }
+    linear(weights_.lm_head, input, rows, {logits_, logits_stride()}, config_.vocab_size, {}, true,
+           stream);
+}
+
+}  // namespace dak::cuda

@@ -1,0 +1,137 @@
+#include "engine/cuda/weight_stager.h"
+
+#include <algorithm>
+
+#include "ops/cuda/check.h"
+
+namespace dak::cuda {
+namespace {
+
+std::vector<int64_t> remote_bytes(std::span<const SplitTensor> weights) {
+    std::vector<int64_t> bytes;
+    for (const SplitTensor& weight : weights) bytes.push_back(weight.remote_bytes());
+    return bytes;
+}
+
+cudaEvent_t make_event() {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "staging ring");
+    return event;
+}
+
+std::vector<cudaEvent_t> make_events(size_t count) {
+    std::vector<cudaEvent_t> events(count);
+    std::ranges::generate(events, make_event);
+    return events;
+}
+
+}  // namespace
+
+WeightStager::WeightStager(std::span<const SplitTensor> weights, const StagingSizes& sizes)
+    : weights_(weights.begin(), weights.end()),
+      plan_(plan_staging(remote_bytes(weights), sizes)),
+      ring_(Arena::device("staging ring", plan_.ring_bytes)),
+      ring_base_(ring_.allocate(plan_.ring_bytes)),
+      runs_(find_runs()),
+      frees_(weights.size()),
+      copied_(make_events(plan_.pieces.size())),
+      read_(make_events(weights.size())),
+      fork_(make_event()),
+      join_(make_event()) {
+    check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "staging ring");
+    for (const StagingPlan::Piece& piece : plan_.pieces) {
+        if (piece.overwrites_read >= 0) frees_[static_cast<size_t>(piece.overwrites_read)] = true;
+    }
+    for (size_t piece = 0; piece < static_cast<size_t>(plan_.ahead); ++piece) copy(piece);
+    check(cudaStreamSynchronize(copies_), "filling the staging ring");
+}
+
+WeightStager::~WeightStager() {
+    cudaStreamSynchronize(copies_);
+    for (const cudaEvent_t event : copied_) cudaEventDestroy(event);
+    for (const cudaEvent_t event : read_) cudaEventDestroy(event);
+    cudaEventDestroy(fork_);
+    cudaEventDestroy(join_);
+    cudaStreamDestroy(copies_);
+}
+
+std::vector<std::vector<WeightStager::Run>> WeightStager::find_runs() const {
+    std::vector<std::vector<Run>> runs(plan_.pieces.size());
+    size_t weight = 0;
+    int64_t part_begin = 0;  // of the weight's remote part, in the stream
+    for (size_t i = 0; i < runs.size(); ++i) {
+        const StagingPlan::Piece& piece = plan_.pieces[i];
+        int64_t done = 0;
+        while (done < piece.bytes) {
+            const int64_t at = piece.stream_offset + done;
+            while (at >= part_begin + weights_[weight].remote_bytes()) {
+                part_begin += weights_[weight++].remote_bytes();
+            }
+            const SplitTensor& tensor = weights_[weight];
+            const int64_t bytes =
+                std::min(piece.bytes - done, part_begin + tensor.remote_bytes() - at);
+            const std::byte* from = tensor.remote + (at - part_begin);
+            std::byte* to = ring_base_ + piece.ring_offset + done;
+            if (!runs[i].empty() && runs[i].back().from + runs[i].back().bytes == from) {
+                runs[i].back().bytes += bytes;
+            } else {
+                runs[i].push_back({from, to, bytes});
+            }
+            done += bytes;
+        }
+    }
+    return runs;
+}
+
+void WeightStager::copy(size_t piece) {
+    for (const Run& run : runs_[piece]) {
+        check(cudaMemcpyAsync(run.to, run.from, static_cast<size_t>(run.bytes), cudaMemcpyDefault,
+                              copies_),
+              "staging weights");
+    }
+    check(cudaEventRecord(copied_[piece], copies_), "staging weights");
+}
+
+void WeightStager::copy_behind_readers(size_t piece) {
+    const int reader = plan_.pieces[piece].overwrites_read;
+    if (reader >= 0) {
+        check(cudaStreamWaitEvent(copies_, read_[static_cast<size_t>(reader)]), "staging weights");
+    }
+    copy(piece);
+}
+
+void WeightStager::begin_step(cudaStream_t stream) {
+    check(cudaEventRecord(fork_, stream), "staging weights");
+    check(cudaStreamWaitEvent(copies_, fork_), "staging weights");
+    next_piece_ = static_cast<size_t>(plan_.ahead);
+    waited_piece_ = plan_.ahead - 1;  // the step before has waited for these
+}
+
+SplitTensor WeightStager::before(size_t i, cudaStream_t stream) {
+    SplitTensor weight = weights_[i];
+    const int needed = plan_.last_piece[i];
+    if (needed < 0) return weight;
+    for (; static_cast<int>(next_piece_) <= needed; ++next_piece_) {
+        copy_behind_readers(next_piece_);
+    }
+    if (needed > waited_piece_) {
+        check(cudaStreamWaitEvent(stream, copied_[static_cast<size_t>(needed)]), "staging weights");
+        waited_piece_ = needed;
+    }
+    weight.remote = ring_base_ + plan_.ring_offset[i];
+    return weight;
+}
+
+void WeightStager::after(size_t i, cudaStream_t stream) {
+    if (frees_[i]) check(cudaEventRecord(read_[i], stream), "staging weights");
+}
+
+void WeightStager::end_step(cudaStream_t stream) {
+    for (size_t piece = 0; piece < static_cast<size_t>(plan_.ahead); ++piece) {
+        copy_behind_readers(piece);
+    }
+    check(cudaEventRecord(join_, copies_), "staging weights");
+    check(cudaStreamWaitEvent(stream, join_), "staging weights");
+}
+
+}  // namespace dak::cuda
