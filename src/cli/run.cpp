@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -114,7 +115,8 @@ class Run {
         const SystemInfo system = gather_system();
         EngineOptions engine = options_.engine;
         engine.kv_pages = kv_pages;
-        engine.kv_offload_ratio = options_.offload_ratio;
+        engine.kv_remote_pages =
+            std::llround(static_cast<double>(kv_pages) * options_.offload_ratio);
         engine.kv_dtype = parse_dtype(options_.kv_dtype);
         if (engine.num_threads == 0) engine.num_threads = usable_threads(system);
 

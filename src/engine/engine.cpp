@@ -87,7 +87,7 @@ Engine::Engine(ModelConfig config, ModelWeights weights, const Tokenizer* tokeni
       tokenizer_(tokenizer),
       options_(options),
       cache_({config_.num_kv_heads, config_.head_dim, options.kv_dtype.value_or(config_.dtype)},
-             config_.num_layers, options.kv_pages, options.kv_offload_ratio, options.memory),
+             config_.num_layers, options.kv_pages, options.kv_remote_pages, options.memory),
       executor_(options.make_executor
                     ? options.make_executor(config_, weights_, cache_)
                     : make_cpu_executor(config_, weights_, cache_, options.num_threads)),

@@ -18,7 +18,7 @@ namespace dak {
 struct EngineOptions {
     int64_t max_batch = 8;            ///< sequences that run at once
     int64_t kv_pages = 64;            ///< size of the KV pool in pages of 64 tokens
-    double kv_offload_ratio = 0;      ///< share of the pages in the remote tier
+    int64_t kv_remote_pages = 0;      ///< those of them in the remote tier
     std::optional<DType> kv_dtype{};  ///< default: the model's
     int64_t prefill_chunk = 512;      ///< prompt tokens read in one step, over all sequences
     int num_threads = 0;              ///< on the CPU; 0: one per available core

@@ -10,7 +10,7 @@
 #include "engine/kv_cache.h"
 #include "model/config.h"
 #include "model/weights.h"
-#include "ops/sampling.h"
+#include "ops/sampling/sampling.h"
 
 namespace dak {
 

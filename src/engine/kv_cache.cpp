@@ -1,7 +1,5 @@
 #include "engine/kv_cache.h"
 
-#include <cmath>
-
 #include "base/error.h"
 
 namespace dak {
@@ -24,11 +22,11 @@ int32_t take(std::vector<int32_t>& pages) {
 }  // namespace
 
 KvCache::KvCache(const KvPageLayout& layout, int64_t num_layers, int64_t num_pages,
-                 double offload_ratio, const TierMemory& memory)
+                 int64_t num_remote_pages, const TierMemory& memory)
     : layout_(layout),
       num_layers_(num_layers),
-      num_remote_pages_(std::llround(static_cast<double>(num_pages) * offload_ratio)),
-      num_local_pages_(num_pages - num_remote_pages_),
+      num_remote_pages_(num_remote_pages),
+      num_local_pages_(num_pages - num_remote_pages),
       local_(memory.local("local KV cache", num_local_pages_ * num_layers * layout.page_bytes())),
       remote_(
           memory.remote("remote KV cache", num_remote_pages_ * num_layers * layout.page_bytes())),

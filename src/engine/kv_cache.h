@@ -14,9 +14,9 @@ namespace dak {
 /// and touched as pages are first used.
 class KvCache {
   public:
-    /// `offload_ratio` (0..1) of the pages, rounded to whole ones, are remote.
-    KvCache(const KvPageLayout& layout, int64_t num_layers, int64_t num_pages, double offload_ratio,
-            const TierMemory& memory = TierMemory::on_host());
+    /// `num_remote_pages` of the `num_pages` are remote.
+    KvCache(const KvPageLayout& layout, int64_t num_layers, int64_t num_pages,
+            int64_t num_remote_pages, const TierMemory& memory = TierMemory::on_host());
 
     static constexpr int64_t pages_for(int64_t tokens) { return ceil_div(tokens, kPageTokens); }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/sampling.h"
+#include "ops/sampling/sampling.h"
 
 namespace dak {
 

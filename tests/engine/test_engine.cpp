@@ -62,7 +62,7 @@ class EngineTest : public ::testing::Test {
 TEST_F(EngineTest, RequestsComeAndGoWhileOthersRun) {
     Engine engine = make({.max_batch = 3,
                           .kv_pages = 8,
-                          .kv_offload_ratio = 0.5,
+                          .kv_remote_pages = 4,
                           .kv_dtype = DType::kF32,
                           .prefill_chunk = 20});
     std::map<RequestId, size_t> expected;

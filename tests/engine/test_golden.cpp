@@ -34,7 +34,7 @@ TEST_P(Golden, LogitsEqualHuggingFace) {
                   static_cast<std::streamsize>(expected.size() * sizeof(float)));
         ASSERT_TRUE(file);
         KvCache cache({config_.num_kv_heads, config_.head_dim, DType::kF32}, config_.num_layers, 4,
-                      0.5);
+                      2);
         Transformer transformer(config_, weights, cache);
         const auto length = static_cast<int64_t>(prompt.prompt.size());
         const auto pages = cache.allocate(KvCache::pages_for(length));
@@ -85,7 +85,7 @@ TEST_P(Golden, GreedyTokensEqualHuggingFaceAtEveryRatioChunkAndBatch) {
         Engine engine(config_, testing::load(GetParam(), config_, ratio), nullptr,
                       {.max_batch = max_batch,
                        .kv_pages = 12,
-                       .kv_offload_ratio = ratio,
+                       .kv_remote_pages = std::llround(12 * ratio),
                        .kv_dtype = DType::kF32,
                        .prefill_chunk = prefill_chunk});
         const auto completions = generate(engine, prompts_);
@@ -101,7 +101,7 @@ TEST_P(Golden, GreedyTokensEqualHuggingFaceAtEveryRatioChunkAndBatch) {
 /// The cache in the model's own type rounds keys and values to 8 or 11 bits.
 TEST_P(Golden, GreedyTokensWithTheCacheInTheModelsType) {
     Engine engine(config_, testing::load(GetParam(), config_, 0.3), nullptr,
-                  {.max_batch = 8, .kv_pages = 24, .kv_offload_ratio = 0.3});
+                  {.max_batch = 8, .kv_pages = 24, .kv_remote_pages = 7});
     const auto completions = generate(engine, prompts_);
     const double tolerance = config_.dtype == DType::kBF16  ? 0.2
                              : config_.dtype == DType::kF16 ? 0.03

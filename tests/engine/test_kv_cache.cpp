@@ -14,7 +14,7 @@ constexpr KvPageLayout kLayout{2, 16, DType::kBF16};
 
 TEST(KvCache, PagesOfAllLayersAndTiersAreDisjoint) {
     for (const double ratio : {0.0, 0.3, 1.0}) {
-        KvCache cache(kLayout, 3, 10, ratio);
+        KvCache cache(kLayout, 3, 10, std::llround(ratio * 10));
         const auto pages = cache.allocate(10);
         std::set<const std::byte*> places;
         for (int64_t layer = 0; layer < 3; ++layer) {
@@ -34,7 +34,7 @@ TEST(KvCache, PagesOfAllLayersAndTiersAreDisjoint) {
 }
 
 TEST(KvCache, PagesInUseKeepToTheRatio) {
-    KvCache cache(kLayout, 1, 100, 0.3);
+    KvCache cache(kLayout, 1, 100, 30);
     std::mt19937 random(1);
     std::vector<int32_t> used;
     const auto remote = [&] {
@@ -59,7 +59,7 @@ TEST(KvCache, PagesInUseKeepToTheRatio) {
 }
 
 TEST(KvCache, RefusesMoreThanIsFree) {
-    KvCache cache(kLayout, 1, 4, 0.5);
+    KvCache cache(kLayout, 1, 4, 2);
     cache.allocate(3);
     EXPECT_THROW(cache.allocate(2), Error);
     EXPECT_EQ(cache.free_pages(), 1);

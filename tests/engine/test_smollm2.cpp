@@ -45,9 +45,11 @@ TEST_F(SmolLm2, GreedyTokensEqualHuggingFace) {
     const bool bf16_math = ops::has_fast_bf16();
     const auto golden = testing::read_golden(DAK_TEST_DATA "/golden/smollm2-135m-instruct.json");
     for (const double ratio : {0.0, 0.37}) {
-        Engine engine(
-            config_, testing::load(model_, config_, ratio), nullptr,
-            {.max_batch = 8, .kv_pages = 20, .kv_offload_ratio = ratio, .kv_dtype = DType::kF32});
+        Engine engine(config_, testing::load(model_, config_, ratio), nullptr,
+                      {.max_batch = 8,
+                       .kv_pages = 20,
+                       .kv_remote_pages = std::llround(20 * ratio),
+                       .kv_dtype = DType::kF32});
         for (const auto& prompt : golden) {
             engine.add({.prompt = prompt.prompt,
                         .max_new_tokens = static_cast<int64_t>(prompt.greedy.size())});

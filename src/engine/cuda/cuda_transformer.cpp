@@ -156,12 +156,12 @@ void CudaTransformer::embed(const StepView& step, cudaStream_t stream) {
         args.position_ids = step.position_rows;
         args.out = residual_.data;
         args.ldo = residual_.stride;
-        cuda::embed(args, stream);
+        cuda::embed(args, stream, false);  // behind copies
         return;
     }
     args.out = embedded_.data;
     args.ldo = embedded_.stride;
-    cuda::embed(args, stream);
+    cuda::embed(args, stream, false);  // behind copies
     GemmEpilogue epilogue{.bias = project_in_bias_};
     if (weights_.positions) {
         cuda::embed({.table = *weights_.positions,

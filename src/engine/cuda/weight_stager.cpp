@@ -29,20 +29,20 @@ std::vector<cudaEvent_t> make_events(size_t count) {
 
 WeightStager::WeightStager(std::span<const SplitTensor> weights, const StagingSizes& sizes)
     : weights_(weights.begin(), weights.end()),
-      plan_(plan_staging(remote_bytes(weights), sizes)),
-      ring_(Arena::device("staging ring", plan_.ring_bytes)),
-      ring_base_(ring_.allocate(plan_.ring_bytes)),
+      schedule_(schedule_staging(remote_bytes(weights), sizes)),
+      ring_(Arena::device("staging ring", schedule_.ring_bytes)),
+      ring_base_(ring_.allocate(schedule_.ring_bytes)),
       runs_(find_runs()),
       frees_(weights.size()),
-      copied_(make_events(plan_.pieces.size())),
+      copied_(make_events(schedule_.pieces.size())),
       read_(make_events(weights.size())),
       fork_(make_event()),
       join_(make_event()) {
     check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "staging ring");
-    for (const StagingPlan::Piece& piece : plan_.pieces) {
+    for (const StagingSchedule::Piece& piece : schedule_.pieces) {
         if (piece.overwrites_read >= 0) frees_[static_cast<size_t>(piece.overwrites_read)] = true;
     }
-    for (size_t piece = 0; piece < static_cast<size_t>(plan_.ahead); ++piece) copy(piece);
+    for (size_t piece = 0; piece < static_cast<size_t>(schedule_.ahead); ++piece) copy(piece);
     check(cudaStreamSynchronize(copies_), "filling the staging ring");
 }
 
@@ -56,11 +56,11 @@ WeightStager::~WeightStager() {
 }
 
 std::vector<std::vector<WeightStager::Run>> WeightStager::find_runs() const {
-    std::vector<std::vector<Run>> runs(plan_.pieces.size());
+    std::vector<std::vector<Run>> runs(schedule_.pieces.size());
     size_t weight = 0;
     int64_t part_begin = 0;  // of the weight's remote part, in the stream
     for (size_t i = 0; i < runs.size(); ++i) {
-        const StagingPlan::Piece& piece = plan_.pieces[i];
+        const StagingSchedule::Piece& piece = schedule_.pieces[i];
         int64_t done = 0;
         while (done < piece.bytes) {
             const int64_t at = piece.stream_offset + done;
@@ -93,7 +93,7 @@ void WeightStager::copy(size_t piece) {
 }
 
 void WeightStager::copy_behind_readers(size_t piece) {
-    const int reader = plan_.pieces[piece].overwrites_read;
+    const int reader = schedule_.pieces[piece].overwrites_read;
     if (reader >= 0) {
         check(cudaStreamWaitEvent(copies_, read_[static_cast<size_t>(reader)]), "staging weights");
     }
@@ -103,13 +103,13 @@ void WeightStager::copy_behind_readers(size_t piece) {
 void WeightStager::begin_step(cudaStream_t stream) {
     check(cudaEventRecord(fork_, stream), "staging weights");
     check(cudaStreamWaitEvent(copies_, fork_), "staging weights");
-    next_piece_ = static_cast<size_t>(plan_.ahead);
-    waited_piece_ = plan_.ahead - 1;  // the step before has waited for these
+    next_piece_ = static_cast<size_t>(schedule_.ahead);
+    waited_piece_ = schedule_.ahead - 1;  // the step before has waited for these
 }
 
 SplitTensor WeightStager::before(size_t i, cudaStream_t stream) {
     SplitTensor weight = weights_[i];
-    const int needed = plan_.last_piece[i];
+    const int needed = schedule_.last_piece[i];
     if (needed < 0) return weight;
     for (; static_cast<int>(next_piece_) <= needed; ++next_piece_) {
         copy_behind_readers(next_piece_);
@@ -118,7 +118,7 @@ SplitTensor WeightStager::before(size_t i, cudaStream_t stream) {
         check(cudaStreamWaitEvent(stream, copied_[static_cast<size_t>(needed)]), "staging weights");
         waited_piece_ = needed;
     }
-    weight.remote = ring_base_ + plan_.ring_offset[i];
+    weight.remote = ring_base_ + schedule_.ring_offset[i];
     return weight;
 }
 
@@ -127,7 +127,7 @@ void WeightStager::after(size_t i, cudaStream_t stream) {
 }
 
 void WeightStager::end_step(cudaStream_t stream) {
-    for (size_t piece = 0; piece < static_cast<size_t>(plan_.ahead); ++piece) {
+    for (size_t piece = 0; piece < static_cast<size_t>(schedule_.ahead); ++piece) {
         copy_behind_readers(piece);
     }
     check(cudaEventRecord(join_, copies_), "staging weights");

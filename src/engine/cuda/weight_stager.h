@@ -6,14 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "engine/staging_plan.h"
+#include "engine/staging_schedule.h"
 #include "memory/arena.h"
 #include "memory/split_tensor.h"
 
 namespace dak::cuda {
 
-/// The staged transport: carries out a StagingPlan with the copy engine, beside the products of a
-/// step. Works the same under stream capture, and steps that are captured and steps that are not
+/// The staged transport: carries out a StagingSchedule with the copy engine, beside the products of
+/// a step. Works the same under stream capture, and steps that are captured and steps that are not
 /// may follow each other.
 ///
 ///     stager.begin_step(stream);
@@ -40,7 +40,7 @@ class WeightStager {
     /// Enqueues the copies ahead of the next step and joins the copies into `stream`.
     void end_step(cudaStream_t stream);
 
-    const StagingPlan& plan() const { return plan_; }
+    const StagingSchedule& schedule() const { return schedule_; }
 
   private:
     /// Bytes of a piece that are neighbours in the remote tier, too.
@@ -55,7 +55,7 @@ class WeightStager {
     void copy_behind_readers(size_t piece);
 
     std::vector<SplitTensor> weights_;
-    StagingPlan plan_;
+    StagingSchedule schedule_;
     Arena ring_;
     std::byte* ring_base_;
     std::vector<std::vector<Run>> runs_;  ///< of each piece

@@ -14,7 +14,7 @@ namespace dak {
 /// fit. The stream is copied in pieces of nearly equal size that never cross a lap. Every step
 /// fills the ring in the same way, so addresses are constant; the first pieces of the next step are
 /// copied during the present one, and the link never idles.
-struct StagingPlan {
+struct StagingSchedule {
     struct Piece {
         int64_t stream_offset = 0;
         int64_t ring_offset = 0;
@@ -46,6 +46,6 @@ StagingSizes choose_staging_sizes(std::span<const int64_t> remote_bytes);
 
 /// Plans the stream of products whose remote parts are `remote_bytes` (multiples of 8 KiB), in the
 /// order in which they run. Throws Error when a part is larger than the ring.
-StagingPlan plan_staging(std::span<const int64_t> remote_bytes, const StagingSizes& sizes);
+StagingSchedule schedule_staging(std::span<const int64_t> remote_bytes, const StagingSizes& sizes);
 
 }  // namespace dak
