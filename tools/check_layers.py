@@ -2,7 +2,7 @@
 """Checks that no file of src/ includes a header of a library that its own does not link.
 
 Every library may see all of src/, so the compiler does not notice an include that goes up or across.
-A file belongs to the library of the nearest CMakeLists.txt that declares one with dak_library().
+A file belongs to the libraries that the nearest CMakeLists.txt declares with dak_library().
 """
 
 import re
@@ -16,12 +16,12 @@ SOURCES = {".h", ".cpp", ".cuh", ".cu"}
 
 
 def read_libraries():
-    """(library of a folder, libraries that a library names)"""
+    """(libraries of a folder, libraries that a library names)"""
     owner, links = {}, {}
     for cmake in sorted(SRC.rglob("CMakeLists.txt")):
         text = re.sub(r"#.*", "", cmake.read_text(encoding="utf-8"))
         for name, arguments in LIBRARY.findall(text):
-            owner.setdefault(cmake.parent, name)
+            owner.setdefault(cmake.parent, set()).add(name)
             links[name] = set(re.findall(r"\bdak_\w+", arguments)) - {name}
     return owner, links
 
@@ -37,7 +37,7 @@ def closure(name, links):
 
 
 def owner_of(path, owner):
-    return next((owner[folder] for folder in path.parents if folder in owner), None)
+    return next((owner[folder] for folder in path.parents if folder in owner), set())
 
 
 def main():
@@ -52,9 +52,9 @@ def main():
             other = owner_of(SRC / header, owner)
             if not (SRC / header).is_file():
                 faults.append(f"{path.relative_to(SRC)}: \"{header}\" is not a path from src/")
-            elif other != own and other not in visible[own]:
-                faults.append(f"{path.relative_to(SRC)} ({own}) includes \"{header}\" of {other}, "
-                              f"which {own} does not link")
+            elif not other & own.union(*(visible[name] for name in own)):
+                faults.append(f"{path.relative_to(SRC)} ({', '.join(sorted(own))}) includes "
+                              f"\"{header}\" of {', '.join(sorted(other))}, which it does not link")
     for fault in faults:
         print(f"layers: {fault}")
     if not faults:

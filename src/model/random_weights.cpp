@@ -1,6 +1,9 @@
+#include "model/random_weights.h"
+
 #include <cmath>
 #include <utility>
 
+#include "base/random.h"
 #include "model/weight_builder.h"
 
 namespace dak {
@@ -10,45 +13,20 @@ namespace {
 /// Standard deviation of random biases, and of norm scales around 1: enough to show when dropped.
 constexpr float kVectorDeviation = 0.02f;
 
-/// Mixes the bits of a 32-bit counter (the finaliser of MurmurHash3).
-constexpr uint32_t mix(uint32_t value) {
-    value ^= value >> 16;
-    value *= 0x85ebca6bu;
-    value ^= value >> 13;
-    value *= 0xc2b2ae35u;
-    return value ^ value >> 16;
-}
-
-constexpr uint32_t combine(uint32_t hash, uint64_t value) {
-    hash = mix(hash ^ static_cast<uint32_t>(value));
-    return mix(hash ^ static_cast<uint32_t>(value >> 32));
-}
-
-/// A bell-shaped value of mean 0 and deviation 1 that depends only on its place, so that the order
-/// of generation does not matter: the sum of the four bytes of a hash.
-float random_value(uint32_t row_hash, uint32_t col) {
-    constexpr float kMean = 4 * 127.5f;
-    constexpr float kDeviation = 147.8f;  // sqrt(4 * (256^2 - 1) / 12)
-    const uint32_t bits = mix(row_hash + col * 0x9e3779b9u);
-    const uint32_t pairs = (bits & 0x00ff00ffu) + (bits >> 8 & 0x00ff00ffu);
-    return (static_cast<float>(static_cast<int32_t>((pairs & 0xffffu) + (pairs >> 16))) - kMean) /
-           kDeviation;
-}
-
 template <typename T>
 void fill_row(uint32_t row_hash, float deviation, T* row, int64_t cols) {
     for (int64_t col = 0; col < cols; ++col) {
-        row[col] = from_float<T>(deviation * random_value(row_hash, static_cast<uint32_t>(col)));
+        row[col] = from_float<T>(deviation * bell_value(row_hash, static_cast<uint32_t>(col)));
     }
 }
 
 class VectorMaker {
   public:
-    explicit VectorMaker(uint64_t seed) : hash_(combine(~uint32_t{0}, seed)) {}
+    explicit VectorMaker(uint64_t seed) : hash_(combine_hash(~uint32_t{0}, seed)) {}
 
     std::vector<float> operator()(bool wanted, int64_t size, float mean) {
         std::vector<float> values(wanted ? static_cast<size_t>(size) : 0);
-        fill_row(combine(hash_, ++count_), kVectorDeviation, values.data(),
+        fill_row(combine_hash(hash_, ++count_), kVectorDeviation, values.data(),
                  static_cast<int64_t>(values.size()));
         for (float& value : values) value += mean;
         return values;
@@ -89,28 +67,46 @@ ModelVectors random_vectors(const ModelConfig& config, uint64_t seed) {
     return vectors;
 }
 
+/// What weight number `index` of weight_specs() holds.
+RandomMatrix random_matrix(const ModelConfig& config, const WeightSpec& spec, size_t index,
+                           uint64_t seed) {
+    const bool interleaved = is_interleaved(config, spec);
+    return {.hash = combine_hash(combine_hash(0, seed), index),
+            // Keeps activations at the scale of their inputs.
+            .deviation = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.shape.cols))),
+            .rows = interleaved ? config.intermediate_size : spec.shape.rows,
+            .parts = interleaved ? 2 : 1};
+}
+
 }  // namespace
 
 ModelWeights random_weights(const ModelConfig& config, const Placement& placement, uint64_t seed,
                             const LoadOptions& options) {
     const std::vector<WeightSpec> specs = weight_specs(config);
-    const uint32_t hash = combine(0, seed);
     const auto fill = [&](size_t weight, int64_t tile, std::byte* rows, std::vector<std::byte>&) {
-        const WeightSpec& spec = specs[weight];
-        const int64_t cols = spec.shape.cols;
-        // Keeps activations at the scale of their inputs.
-        const auto deviation = static_cast<float>(1.0 / std::sqrt(static_cast<double>(cols)));
-        const uint32_t tile_hash = combine(combine(hash, weight), static_cast<uint64_t>(tile));
-        const int64_t count = tile_rows(config, spec, tile).count;
+        const RandomMatrix matrix = random_matrix(config, specs[weight], weight, seed);
+        const int64_t cols = specs[weight].shape.cols;
+        const uint32_t tile_hash = matrix.tile_hash(tile);
         visit_dtype(config.dtype, [&](auto element) {
             auto* row = reinterpret_cast<decltype(element)*>(rows);
-            for (int64_t i = 0; i < count; ++i, row += cols) {
-                fill_row(combine(tile_hash, static_cast<uint64_t>(i)), deviation, row, cols);
+            for (int64_t i = 0; i < matrix.tile_rows(tile); ++i, row += cols) {
+                fill_row(matrix.row_hash(tile_hash, i), matrix.deviation, row, cols);
             }
         });
     };
     return build_weights(config, placement, options, "Making weights", random_vectors(config, seed),
                          fill);
+}
+
+ModelWeights random_weights(const ModelConfig& config, const Placement& placement, uint64_t seed,
+                            const LoadOptions& options, const MatrixFiller& fill) {
+    const std::vector<WeightSpec> specs = weight_specs(config);
+    ReservedWeights reserved =
+        reserve_weights(config, placement, options.memory, random_vectors(config, seed));
+    for (size_t i = 0; i < specs.size(); ++i) {
+        fill(random_matrix(config, specs[i], i, seed), reserved.tensors[i]);
+    }
+    return std::move(reserved.weights);
 }
 
 }  // namespace dak

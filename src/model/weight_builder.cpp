@@ -176,8 +176,12 @@ void assign(ModelWeights& weights, const WeightSpec& spec, const SplitTensor& te
 
 }  // namespace
 
+bool is_interleaved(const ModelConfig& config, const WeightSpec& spec) {
+    return spec.role == WeightRole::kUp && config.gated_mlp;
+}
+
 TileRows tile_rows(const ModelConfig& config, const WeightSpec& spec, int64_t tile) {
-    const bool interleaved = spec.role == WeightRole::kUp && config.gated_mlp;
+    const bool interleaved = is_interleaved(config, spec);
     const int64_t rows = interleaved ? config.intermediate_size : spec.shape.rows;
     const int64_t begin = (interleaved ? tile / 2 : tile) * kAtomRows;
     return {begin, std::min(kAtomRows, rows - begin)};

@@ -17,6 +17,7 @@ struct TileRows {
     int64_t begin;  ///< row of the weight; interleaved: of gate or up
     int64_t count;
 };
+bool is_interleaved(const ModelConfig& config, const WeightSpec& spec);
 TileRows tile_rows(const ModelConfig& config, const WeightSpec& spec, int64_t tile);
 
 /// Writes the rows of one row tile to `rows`: row-major, without padding, in config.dtype.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/sampling.h"
+#include "ops/sampling/sampling.h"
 
 namespace dak::ops {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/sampling.h"
+#include "ops/sampling/sampling.h"
 
 namespace dak::cuda {
 

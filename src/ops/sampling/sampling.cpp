@@ -1,4 +1,4 @@
-#include "ops/sampling.h"
+#include "ops/sampling/sampling.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/random.h"
+#include "ops/sampling/rules.h"
 
 namespace dak::ops {
 
@@ -34,22 +36,14 @@ std::vector<int32_t> sorted(std::span<const int32_t> a, std::span<const int32_t>
 
 void apply_penalties(const Sampling& sampling, std::span<float> logits,
                      std::span<const int32_t> prompt, std::span<const int32_t> output) {
-    if (sampling.repetition_penalty != 1.0f) {
-        std::vector<int32_t> seen = sorted(prompt, output);
-        seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-        for (const int32_t token : seen) {
-            float& logit = logits[static_cast<size_t>(token)];
-            logit = logit > 0 ? logit / sampling.repetition_penalty
-                              : logit * sampling.repetition_penalty;
-        }
-    }
-    if (sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f) {
-        const std::vector<int32_t> generated = sorted(output);
-        for (size_t i = 0; i < generated.size(); ++i) {
-            float& logit = logits[static_cast<size_t>(generated[i])];
-            logit -= sampling.frequency_penalty;
-            if (i == 0 || generated[i] != generated[i - 1]) logit -= sampling.presence_penalty;
-        }
+    if (!has_penalties(sampling)) return;
+    const std::vector<int32_t> generated = sorted(output);
+    std::vector<int32_t> seen = sorted(prompt, output);
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    for (const int32_t token : seen) {
+        const auto range = std::equal_range(generated.begin(), generated.end(), token);
+        float& logit = logits[static_cast<size_t>(token)];
+        logit = penalised(sampling, logit, range.second - range.first);
     }
 }
 
@@ -82,19 +76,6 @@ void keep_top_p(std::vector<Candidate>& candidates, float p, float max_logit) {
 void keep_min_p(std::vector<Candidate>& candidates, float p, float max_logit) {
     if (p <= 0.0f) return;
     std::erase_if(candidates, [&](const Candidate& c) { return probability(c, max_logit) < p; });
-}
-
-/// A number in [0, 1) from the request's seed and the number of the draw (SplitMix64's finaliser
-/// on both).
-double uniform(uint64_t seed, uint64_t step) {
-    const auto mix = [](uint64_t z) {
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    };
-    constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
-    const uint64_t bits = mix(mix(seed + kGolden) + (step + 1) * kGolden);
-    return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
 }  // namespace
@@ -147,7 +128,7 @@ int32_t sample(const Sampling& sampling, std::span<float> logits, std::span<cons
               [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
     double total = 0;
     for (const Candidate& candidate : candidates) total += probability(candidate, max_logit);
-    double left = uniform(sampling.seed, step) * total;
+    double left = uniform_value(sampling.seed, step) * total;
     for (const Candidate& candidate : candidates) {
         left -= probability(candidate, max_logit);
         if (left < 0) return candidate.token;

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "ops/cuda/small_ops/params.h"
+
+// Entry points of the compiled kernels, for cudaLaunchKernelExC. Each takes its parameters as one
+// struct. Element is __nv_bfloat16 or __half.
+
+namespace dak::cuda {
+
+/// (EmbedParams); grid (tokens, chunks of a row / kCopyThreads).
+inline constexpr int kCopyThreads = 256;
+template <typename Element>
+const void* embed_kernel();
+
+/// (RowParams); grid (rows, chunks of a row / kCopyThreads).
+const void* gather_rows_kernel();
+
+/// (RowParams); one CTA of at most kNormThreads a row, each thread `chunks` (1, 2 or 4) of its
+/// chunks; null for other counts.
+inline constexpr int kNormThreads = 512;
+template <typename Element>
+const void* norm_kernel(int chunks);
+
+/// (RopeAppendParams); grid (tokens, any): the CTAs of a token share its heads.
+inline constexpr int kRopeThreads = 256;
+inline constexpr int kMaxHeadDim = 256;
+template <typename Element>
+const void* rope_append_kernel();
+
+/// (FillParams); any grid.
+inline constexpr int kFillThreads = 256;
+template <typename Element>
+const void* fill_random_kernel();
+
+}  // namespace dak::cuda

@@ -1,0 +1,55 @@
+#include "ops/cuda/small_ops/sample.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "ops/cuda/small_ops/launch.h"
+#include "ops/cuda/small_ops/sample_params.h"
+
+namespace dak::cuda {
+namespace {
+
+/// So many probabilities of at most 2^44 add up inside 64 bits.
+constexpr int64_t kMaxVocab = int64_t{1} << 18;
+/// Slices small enough that four CTAs, all that an SM has threads for, share its memory.
+constexpr int64_t kSmallSlice = 9 * 1024;
+
+int64_t slice_of(int64_t vocab, int64_t cluster) { return round_up(ceil_div(vocab, cluster), 4); }
+
+/// Few sequences: as many SMs as possible for each. Many: as few CTAs as keep the SMs full.
+int64_t choose_cluster(const SampleArgs& args) {
+    int64_t cluster = kMaxSampleCluster;
+    const int64_t enough = 4 * current_sms();
+    while (cluster > 1 && args.sequences * cluster / 2 >= enough &&
+           slice_of(args.vocab, cluster / 2) <= kSmallSlice) {
+        cluster /= 2;
+    }
+    return cluster;
+}
+
+}  // namespace
+
+void sample(const SampleArgs& args, cudaStream_t stream, bool programmatic) {
+    require(args.vocab > 0 && args.vocab <= kMaxVocab,
+            "sampling: a vocabulary of {} tokens; at most {} can be drawn from", args.vocab,
+            kMaxVocab);
+    require(args.ld % 4 == 0 && args.ld >= args.vocab &&
+                reinterpret_cast<uintptr_t>(args.logits) % 16 == 0,
+            "sampling needs 16-byte aligned rows of at least {} logits, not stride {} at {}",
+            args.vocab, args.ld, static_cast<const void*>(args.logits));
+    if (args.sequences == 0) return;
+    const int64_t cluster = choose_cluster(args);
+    const SampleParams params{.args = args,
+                              .slice = static_cast<int>(slice_of(args.vocab, cluster))};
+    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(args.sequences * cluster)),
+                            .threads = kSampleThreads,
+                            .shared_bytes = static_cast<unsigned>(params.slice) * 4,
+                            .cluster = static_cast<unsigned>(cluster)};
+    check(cudaFuncSetAttribute(sample_kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes)),
+          "sampling: shared memory");
+    launch(sample_kernel(), shape, params, stream, programmatic, "sampling");
+}
+
+}  // namespace dak::cuda

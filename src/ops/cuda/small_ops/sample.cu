@@ -1,0 +1,420 @@
+#include <cooperative_groups.h>
+
+#include "base/random.h"
+#include "ops/cuda/ptx.cuh"
+#include "ops/cuda/small_ops/sample_params.h"
+#include "ops/sampling/rules.h"
+
+// One cluster of CTAs a sequence; each holds a slice of the vocabulary in shared memory, so logits
+// are read from memory once.
+//
+// A token's rank is a 64-bit number: its logit's order, then the lower id first. Ranks differ, so
+// "the k likeliest" and "the likeliest that reach p" are all tokens from some rank on, which is
+// found by bisection: the cluster counts the tokens above a pivot, until few are left between the
+// bounds, and these are compared with each other. Probabilities are added as integers, whose sums
+// do not depend on the order.
+
+namespace dak::cuda {
+namespace {
+
+namespace cg = cooperative_groups;
+
+constexpr int kWarps = kSampleThreads / 32;
+constexpr int kMaxPartials = kMaxSampleCluster * kWarps;
+/// Tokens that are compared with each other instead of bisected: one a thread.
+constexpr unsigned kFewTokens = kSampleThreads;
+/// Probability 1 of the likeliest token as an integer: 2^18 tokens of it can be added.
+constexpr float kOne = 0x1p44f;
+/// Pivots by value; then, should these have converged too slowly, by the middle of the ranks.
+constexpr int kValuePivots = 48;
+
+constexpr uint32_t kSeen = uint32_t{1} << 31;  // a token of the history, beside its count
+
+/// A monotone map of floats that are not NaN to integers.
+__device__ __forceinline__ uint32_t order_of(float value) {
+    const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 becomes 0
+    return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
+}
+__device__ __forceinline__ float value_of(uint32_t order) {
+    return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+__device__ __forceinline__ uint64_t rank_of(uint32_t order, uint32_t token) {
+    return uint64_t{order} << 32 | static_cast<uint32_t>(~token);
+}
+__device__ __forceinline__ int32_t token_of(uint64_t rank) {
+    return static_cast<int32_t>(~static_cast<uint32_t>(rank));
+}
+__device__ __forceinline__ uint32_t minus_infinity() {
+    return order_of(-__int_as_float(0x7f800000));
+}
+
+/// The two sums or maxima that a round of the cluster makes.
+struct alignas(16) Partial {
+    uint64_t a;
+    uint64_t b;
+};
+struct Sum {
+    static __device__ __forceinline__ uint64_t of(uint64_t x, uint64_t y) { return x + y; }
+};
+struct Max {
+    static __device__ __forceinline__ uint64_t of(uint64_t x, uint64_t y) { return x > y ? x : y; }
+};
+
+template <typename Op>
+__device__ __forceinline__ Partial over_warp(Partial p) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        p.a = Op::of(p.a, __shfl_xor_sync(~0u, p.a, step));
+        p.b = Op::of(p.b, __shfl_xor_sync(~0u, p.b, step));
+    }
+    return p;
+}
+
+/// Inclusive sum over the lanes up to this one.
+__device__ __forceinline__ uint64_t prefix_sum(uint64_t value) {
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+    for (unsigned step = 1; step < 32; step *= 2) {
+        const uint64_t below = __shfl_up_sync(~0u, value, step);
+        if (lane >= step) value += below;
+    }
+    return value;
+}
+
+struct SampleShared {
+    Partial partials[2][kMaxPartials];  ///< of all warps of the cluster, in the order of tokens
+    uint64_t found[kFewTokens];         ///< ranks of this CTA's few tokens
+    uint64_t few[kFewTokens];           ///< of the cluster's
+    uint64_t amounts[kFewTokens];
+    uint64_t threshold;
+    unsigned found_count;
+};
+
+class Sampler {
+  public:
+    __device__ __forceinline__ Sampler(const SampleParams& p, SampleShared& shared, uint32_t* words)
+        : p_(p),
+          shared_(shared),
+          words_(words),
+          cluster_(cg::this_cluster()),
+          cta_(static_cast<int>(cluster_.block_rank())),
+          ctas_(static_cast<int>(cluster_.num_blocks())),
+          sequence_(static_cast<int>(blockIdx.x) / ctas_),
+          begin_(cta_ * p.slice),
+          count_(max(0, min(p.slice, static_cast<int>(p.args.vocab) - begin_))) {}
+
+    __device__ __forceinline__ void run() {
+        const SampleRequest request = p_.args.requests[sequence_];
+        if (request.row < 0) return;
+        const ops::Sampling& rules = request.sampling;
+        if (ops::has_penalties(rules) && request.length > 0) count_history(request);
+        const Partial best = read_logits(request);
+        const uint32_t best_order = static_cast<uint32_t>(best.a >> 32);
+        if (best.b != 0 || best_order <= minus_infinity()) {
+            finish(request, -1, best.b != 0 ? SampleStatus::kNan : SampleStatus::kImpossible);
+            return;
+        }
+        const int32_t best_token = token_of(best.a);
+        max_ = rules.temperature == 0.0f ? 0.0f : value_of(best_order) / rules.temperature;
+        if (rules.temperature == 0.0f || isinf(max_)) {
+            finish(request, best_token, SampleStatus::kDrawn);
+            return;
+        }
+        min_probability_ = rules.min_p;
+        draw(request, filter(rules), best_token);
+    }
+
+  private:
+    /// words_[i] = how often token begin_ + i was generated, with kSeen if it is in the history.
+    __device__ __forceinline__ void count_history(const SampleRequest& request) {
+        for (int i = threadIdx.x; i < p_.slice; i += kSampleThreads) words_[i] = 0;
+        __syncthreads();
+        const int32_t* history = p_.args.history + sequence_ * p_.args.history_stride;
+        for (int i = threadIdx.x; i < request.length; i += kSampleThreads) {
+            const int at = history[i] - begin_;
+            if (at < 0 || at >= count_) continue;
+            if (i >= request.prompt_length) atomicAdd(&words_[at], 1u);
+            atomicOr(&words_[at], kSeen);
+        }
+        __syncthreads();
+    }
+
+    /// Keeps the orders of logit / temperature in words_, unless greedy. Returns the highest rank
+    /// by logit, and whether any is NaN.
+    __device__ __forceinline__ Partial read_logits(const SampleRequest& request) {
+        const ops::Sampling rules = request.sampling;
+        const bool penalties = ops::has_penalties(rules) && request.length > 0;
+        const float* row = p_.args.logits + request.row * p_.args.ld + begin_;
+        Partial best{0, 0};
+        // Four tokens from i on, of which `some` exist.
+        const auto take = [&](int i, float4 four, int some) {
+            float logits[4] = {four.x, four.y, four.z, four.w};
+            auto* words = reinterpret_cast<uint4*>(words_ + i);
+            if (penalties) {
+                const uint4 history = *words;
+                const uint32_t of[4] = {history.x, history.y, history.z, history.w};
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    if (of[j] == 0) continue;
+                    logits[j] = ops::penalised(rules, logits[j], of[j] & ~kSeen);
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                if (j >= some) continue;
+                if (isnan(logits[j])) best.b = 1;
+                best.a = Max::of(best.a, rank_of(order_of(logits[j]), begin_ + i + j));
+            }
+            if (rules.temperature == 0.0f) return;
+            *words = make_uint4(
+                order_of(logits[0] / rules.temperature), order_of(logits[1] / rules.temperature),
+                order_of(logits[2] / rules.temperature), order_of(logits[3] / rules.temperature));
+        };
+        constexpr int kUnroll = 4;
+        constexpr int kStep = kSampleThreads * 4;
+        int i = threadIdx.x * 4;
+        for (; i + (kUnroll - 1) * kStep + 4 <= count_; i += kUnroll * kStep) {
+            float4 four[kUnroll];
+#pragma unroll
+            for (int u = 0; u < kUnroll; ++u) {
+                four[u] = *reinterpret_cast<const float4*>(row + i + u * kStep);
+            }
+#pragma unroll
+            for (int u = 0; u < kUnroll; ++u) take(i + u * kStep, four[u], 4);
+        }
+        for (; i < count_; i += kStep) {
+            const int some = min(4, count_ - i);
+            float rest[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) rest[j] = j < some ? row[i + j] : 0.0f;
+            take(i, make_float4(rest[0], rest[1], rest[2], rest[3]), some);
+        }
+        return over_cluster<Max>(best);
+    }
+
+    /// Every warp's partial goes to every CTA; one barrier, then all add up for themselves.
+    template <typename Op>
+    __device__ __forceinline__ Partial over_cluster(Partial mine) {
+        mine = over_warp<Op>(mine);
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        Partial* slot = &shared_.partials[phase_][cta_ * kWarps + threadIdx.x / 32];
+        if (lane < ctas_) *cluster_.map_shared_rank(slot, lane) = mine;
+        cluster_.sync();
+        const Partial* all = shared_.partials[phase_];
+        Partial total{0, 0};
+        for (int i = lane; i < ctas_ * kWarps; i += 32) {
+            total.a = Op::of(total.a, all[i].a);
+            total.b = Op::of(total.b, all[i].b);
+        }
+        phase_ ^= 1;  // nobody writes this round's partials before the next round is over
+        return over_warp<Op>(total);
+    }
+
+    /// How likely a token is beside the likeliest, 0 to 1.
+    __device__ __forceinline__ float probability(uint32_t order) const {
+        return expf(value_of(order) - max_);
+    }
+    static __device__ __forceinline__ uint64_t as_mass(float probability) {
+        return __float2ull_rz(probability * kOne);
+    }
+
+    /// Mass and number of the tokens from rank `lowest` on, without those of logit -inf.
+    __device__ __forceinline__ Partial tally(uint64_t lowest) {
+        Partial sum{0, 0};
+        for (int i = threadIdx.x; i < count_; i += kSampleThreads) {
+            const uint32_t order = words_[i];
+            if (rank_of(order, begin_ + i) >= lowest && order != minus_infinity()) {
+                sum.a += as_mass(probability(order));
+                sum.b += 1;
+            }
+        }
+        return over_cluster<Sum>(sum);
+    }
+
+    /// The lowest rank that top-k and top-p keep.
+    __device__ __forceinline__ uint64_t filter(const ops::Sampling& rules) {
+        uint64_t lowest = 0;
+        const bool by_mass = rules.top_p < 1.0f;
+        if (rules.top_k <= 0 && !by_mass) return lowest;
+        Partial all = tally(lowest);
+        if (rules.top_k > 0 && static_cast<uint64_t>(rules.top_k) < all.b) {
+            lowest = select<false>(lowest, all, static_cast<uint64_t>(rules.top_k));
+            if (by_mass) all = tally(lowest);
+        }
+        if (by_mass) {
+            const double wanted = ceil(double{rules.top_p} * static_cast<double>(all.a));
+            lowest = select<true>(lowest, all, max(uint64_t{1}, static_cast<uint64_t>(wanted)));
+        }
+        return lowest;
+    }
+
+    template <bool kByMass>
+    static __device__ __forceinline__ uint64_t amount(Partial sum) {
+        return kByMass ? sum.a : sum.b;
+    }
+
+    /// The rank with which the tokens from the top on first reach `target` in mass or number.
+    /// `reach` is the tally from `low` on, and no less than the target.
+    template <bool kByMass>
+    __device__ __forceinline__ uint64_t select(uint64_t low, Partial reach, uint64_t target) {
+        if (amount<kByMass>(reach) < target) return low;  // rounding of the target
+        uint64_t high = rank_of(order_of(max_) + 1, ~0u);
+        Partial above{0, 0};  // the tally from `high` on, less than the target
+        float distance = 4.0f;
+        bool bounded = false;
+        for (int round = 0; reach.b - above.b > kFewTokens; ++round) {
+            const uint64_t middle = low + (high - low) / 2;
+            uint64_t pivot = middle;
+            if (round < kValuePivots) {
+                const float value = bounded ? 0.5f * value_of(static_cast<uint32_t>(low >> 32)) +
+                                                  0.5f * value_of(static_cast<uint32_t>(high >> 32))
+                                            : max_ - distance;
+                pivot = rank_of(order_of(value), ~0u);
+                distance *= 2.0f;
+                if (pivot <= low || pivot >= high) {
+                    pivot = middle;
+                    bounded = true;
+                }
+            }
+            const Partial sum = tally(pivot);
+            if (amount<kByMass>(sum) >= target) {
+                low = pivot;
+                reach = sum;
+                bounded = true;
+            } else {
+                high = pivot;
+                above = sum;
+            }
+        }
+        return select_of_few<kByMass>(low, high, target - amount<kByMass>(above));
+    }
+
+    /// The same where at most kFewTokens lie between the bounds.
+    template <bool kByMass>
+    __device__ __forceinline__ uint64_t select_of_few(uint64_t low, uint64_t high,
+                                                      uint64_t target) {
+        if (threadIdx.x == 0) shared_.found_count = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < count_; i += kSampleThreads) {
+            const uint64_t rank = rank_of(words_[i], begin_ + i);
+            if (rank >= low && rank < high && words_[i] != minus_infinity()) {
+                shared_.found[atomicAdd(&shared_.found_count, 1u)] = rank;
+            }
+        }
+        cluster_.sync();
+        // Thread t takes the t-th of all CTAs' lists.
+        unsigned total = 0;
+        uint64_t mine = 0;
+        bool taken = false;
+        for (int cta = 0; cta < ctas_; ++cta) {
+            const unsigned count = *cluster_.map_shared_rank(&shared_.found_count, cta);
+            const unsigned at = threadIdx.x - total;
+            if (threadIdx.x >= total && at < count) {
+                mine = cluster_.map_shared_rank(shared_.found, cta)[at];
+                taken = true;
+            }
+            total += count;
+        }
+        uint64_t amount = 0;
+        if (taken) amount = kByMass ? as_mass(probability(static_cast<uint32_t>(mine >> 32))) : 1;
+        shared_.few[threadIdx.x] = mine;
+        shared_.amounts[threadIdx.x] = amount;
+        if (threadIdx.x == 0) shared_.threshold = low;
+        __syncthreads();
+        uint64_t before = 0;
+        for (unsigned i = 0; i < total; ++i) {
+            if (shared_.few[i] > mine) before += shared_.amounts[i];
+        }
+        if (taken && before < target && target <= before + amount) shared_.threshold = mine;
+        cluster_.sync();  // the lists have been read
+        return shared_.threshold;
+    }
+
+    /// Mass of a token in the draw.
+    __device__ __forceinline__ uint64_t kept_mass(int i, uint64_t lowest) const {
+        const uint32_t order = words_[i];
+        const float p = probability(order);
+        return rank_of(order, begin_ + i) >= lowest && p >= min_probability_ ? as_mass(p) : 0;
+    }
+
+    /// Lays the kept tokens' masses end to end in the order of their ids and takes the one at a
+    /// random place.
+    __device__ __forceinline__ void draw(const SampleRequest& request, uint64_t lowest,
+                                         int32_t best_token) {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        const int warp = static_cast<int>(threadIdx.x) / 32;
+        const int segment = (p_.slice + kSampleThreads - 1) / kSampleThreads * 32;
+        const int first = min(count_, warp * segment);
+        const int last = min(count_, first + segment);
+        Partial sum{0, 0};
+        for (int i = first + lane; i < last; i += 32) sum.a += kept_mass(i, lowest);
+        const Partial* partials = shared_.partials[phase_];
+        const uint64_t total = over_cluster<Sum>(sum).a;
+        if (total == 0) {
+            finish(request, best_token, SampleStatus::kDrawn);
+            return;
+        }
+        const auto number = static_cast<uint64_t>(request.length - request.prompt_length);
+        const double place =
+            uniform_value(request.sampling.seed, number) * static_cast<double>(total);
+        const uint64_t target = min(static_cast<uint64_t>(place), total - 1);
+        uint64_t before = 0;
+        for (int i = lane; i < cta_ * kWarps + warp; i += 32) before += partials[i].a;
+        before = over_warp<Sum>({before, 0}).a;
+        const uint64_t own = over_warp<Sum>(sum).a;
+        if (target < before || target >= before + own) return;
+        for (int i = first; i < last; i += 32) {
+            const int at = i + lane;
+            const uint64_t end = before + prefix_sum(at < last ? kept_mass(at, lowest) : 0);
+            const unsigned reached = __ballot_sync(~0u, end > target);
+            if (reached != 0) {
+                if (lane == __ffs(static_cast<int>(reached)) - 1) {
+                    store(request, begin_ + at, SampleStatus::kDrawn);
+                }
+                return;
+            }
+            before = __shfl_sync(~0u, end, 31);
+        }
+    }
+
+    __device__ __forceinline__ void finish(const SampleRequest& request, int32_t token,
+                                           SampleStatus status) const {
+        if (cta_ == 0 && threadIdx.x == 0) store(request, token, status);
+    }
+    __device__ __forceinline__ void store(const SampleRequest& request, int32_t token,
+                                          SampleStatus status) const {
+        const SampleArgs& args = p_.args;
+        args.tokens[sequence_] = token;
+        args.status[sequence_] = status;
+        if (args.history != nullptr && token >= 0 && request.length < args.history_stride) {
+            args.history[sequence_ * args.history_stride + request.length] = token;
+        }
+    }
+
+    const SampleParams& p_;
+    SampleShared& shared_;
+    uint32_t* words_;  ///< of this CTA's slice: history counts, then orders
+    cg::cluster_group cluster_;
+    int cta_, ctas_;
+    int sequence_;
+    int begin_, count_;  ///< this CTA's tokens
+    int phase_ = 0;
+    float max_ = 0.0f;  ///< the largest logit / temperature
+    float min_probability_ = 0.0f;
+};
+
+__global__ void __launch_bounds__(kSampleThreads, 2)
+    sample_rows(const __grid_constant__ SampleParams p) {
+    extern __shared__ __align__(16) uint32_t words[];
+    __shared__ SampleShared shared;
+    ptx::grid_launch_dependents();
+    ptx::cluster_sync();  // no shared memory is written to before its CTA runs
+    ptx::grid_wait();
+    Sampler(p, shared, words).run();
+}
+
+}  // namespace
+
+const void* sample_kernel() { return reinterpret_cast<const void*>(&sample_rows); }
+
+}  // namespace dak::cuda
