@@ -1,0 +1,248 @@
+#include "hardware/profile.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace dak {
+
+namespace {
+
+Json curve_json(const Curve& curve, const char* at, const char* value) {
+    Json json = Json::array();
+    for (const CurvePoint& point : curve) json.push_back({{at, point.at}, {value, point.value}});
+    return json;
+}
+
+/// A positive, finite number.
+double positive(const JsonFields& fields, std::string_view name) {
+    const auto value = fields.get<double>(name);
+    require(std::isfinite(value) && value > 0, "{}: field '{}' must be above 0, not {}",
+            fields.where(), name, value);
+    return value;
+}
+
+double not_negative(const JsonFields& fields, std::string_view name) {
+    const auto value = fields.get<double>(name);
+    require(std::isfinite(value) && value >= 0, "{}: field '{}' must not be below 0, not {}",
+            fields.where(), name, value);
+    return value;
+}
+
+int64_t size_field(const JsonFields& fields, std::string_view name) {
+    const auto value = fields.get<int64_t>(name);
+    require(value > 0, "{}: field '{}' must be above 0, not {}", fields.where(), name, value);
+    return value;
+}
+
+const Json& list_field(const JsonFields& fields, std::string_view name) {
+    const Json* const list = fields.find(name);
+    require(list != nullptr && list->is_array(), "{}: field '{}' must be a list", fields.where(),
+            name);
+    return *list;
+}
+
+Curve read_curve(const JsonFields& fields, std::string_view name, const char* at,
+                 const char* value) {
+    Curve curve;
+    for (const Json& item : list_field(fields, name)) {
+        const JsonFields point(item, fmt::format("{}: {}[{}]", fields.where(), name, curve.size()));
+        curve.push_back({positive(point, at), positive(point, value)});
+        require(curve.size() == 1 || curve[curve.size() - 2].at < curve.back().at,
+                "{}: '{}' must ascend", point.where(), at);
+    }
+    require(!curve.empty(), "{}: field '{}' is an empty list", fields.where(), name);
+    return curve;
+}
+
+Json sweep_json(const std::vector<WindowPoint>& sweep) {
+    Json json = Json::array();
+    for (const WindowPoint& point : sweep) {
+        json.push_back({{"remote_ctas", point.remote_ctas},
+                        {"slots", point.slots},
+                        {"in_flight_bytes", point.in_flight_bytes},
+                        {"local_gbps", point.local_gbps},
+                        {"remote_gbps", point.remote_gbps}});
+    }
+    return json;
+}
+
+std::vector<WindowPoint> read_sweep(const JsonFields& fields) {
+    std::vector<WindowPoint> sweep;
+    if (!fields.has("window_sweep")) return sweep;
+    for (const Json& item : list_field(fields, "window_sweep")) {
+        const JsonFields point(item,
+                               fmt::format("{}: window_sweep[{}]", fields.where(), sweep.size()));
+        sweep.push_back({static_cast<int>(size_field(point, "remote_ctas")),
+                         static_cast<int>(size_field(point, "slots")),
+                         size_field(point, "in_flight_bytes"), not_negative(point, "local_gbps"),
+                         not_negative(point, "remote_gbps")});
+    }
+    return sweep;
+}
+
+Datasheet read_datasheet(const JsonFields& fields) {
+    const Json* const json = fields.find("datasheet");
+    if (json == nullptr) return {};
+    const JsonFields sheet(*json, fields.where() + ": datasheet");
+    return {sheet.get_or<double>("local_gbps", 0), sheet.get_or<double>("link_gbps", 0),
+            sheet.get_or<double>("tflops", 0)};
+}
+
+std::map<std::string, std::string> read_sources(const JsonFields& fields) {
+    std::map<std::string, std::string> sources;
+    const Json* const json = fields.find("sources");
+    if (json == nullptr) return sources;
+    const JsonFields texts(*json, fields.where() + ": sources");
+    for (const auto& item : json->items()) {
+        sources[item.key()] = texts.get<std::string>(item.key());
+    }
+    return sources;
+}
+
+/// Letters, digits and dashes of a text, for a file name.
+std::string slug(std::string_view text) {
+    std::string result;
+    for (const char c : text) {
+        const bool keep = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '.';
+        const bool upper = c >= 'A' && c <= 'Z';
+        if (keep || upper) {
+            result += upper ? static_cast<char>(c - 'A' + 'a') : c;
+        } else if (!result.empty() && result.back() != '-') {
+            result += '-';
+        }
+    }
+    return result;
+}
+
+std::filesystem::path cache_folder() {
+    if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+        return std::filesystem::path(cache) / "dak";
+    }
+    const char* const home = std::getenv("HOME");
+    require(home != nullptr && *home != '\0',
+            "no folder for measured profiles: set HOME or XDG_CACHE_HOME");
+    return std::filesystem::path(home) / ".cache" / "dak";
+}
+
+}  // namespace
+
+double interpolate(const Curve& curve, double at) {
+    require(!curve.empty(), "internal error: a curve of the hardware profile has no points");
+    if (at <= curve.front().at) return curve.front().value;
+    if (at >= curve.back().at) return curve.back().value;
+    const auto above = std::ranges::upper_bound(curve, at, {}, &CurvePoint::at);
+    const CurvePoint& left = *(above - 1);
+    const double share = std::log(at / left.at) / std::log(above->at / left.at);
+    return left.value + share * (above->value - left.value);
+}
+
+Json to_json(const HardwareProfile& profile) {
+    return {
+        {"schema_version", HardwareProfile::kSchemaVersion},
+        {"name", profile.name},
+        {"gpu", profile.gpu},
+        {"gpu_uuid", profile.gpu_uuid},
+        {"driver", profile.driver},
+        {"link", profile.link},
+        {"date", profile.date},
+        {"measured", profile.measured},
+        {"remote", profile.remote},
+        {"sms", profile.sms},
+        {"gpu_memory_bytes", profile.gpu_memory_bytes},
+        {"remote_memory_bytes", profile.remote_memory_bytes},
+        {"local_gbps", profile.local_gbps},
+        {"remote_direct_gbps", profile.remote_direct_gbps},
+        {"staged_gbps", curve_json(profile.staged_gbps, "piece_bytes", "gbps")},
+        {"staging_write_cost", profile.staging_write_cost},
+        {"staging_slowdown", profile.staging_slowdown},
+        {"window_bytes", profile.window_bytes},
+        {"direct_once_tokens", profile.direct_once_tokens},
+        {"kernel_us", curve_json(profile.kernel_us, "tokens", "us")},
+        {"gemm_tflops", curve_json(profile.gemm_tflops, "tokens", "tflops")},
+        {"small_kernel_us", profile.small_kernel_us},
+        {"step_us", profile.step_us},
+        {"attention_local_gbps", profile.attention_local_gbps},
+        {"attention_us", profile.attention_us},
+        {"attention_tflops", profile.attention_tflops},
+        {"datasheet",
+         {{"local_gbps", profile.datasheet.local_gbps},
+          {"link_gbps", profile.datasheet.link_gbps},
+          {"tflops", profile.datasheet.tflops}}},
+        {"window_sweep", sweep_json(profile.window_sweep)},
+        {"sources", profile.sources},
+    };
+}
+
+HardwareProfile parse_hardware_profile(const Json& json, const std::string& where) {
+    const JsonFields fields(json, where);
+    const auto version = fields.get<int64_t>("schema_version");
+    require(version == HardwareProfile::kSchemaVersion,
+            "{}: hardware profile of schema version {}, but this program reads version {}; measure "
+            "again with 'dak profile --force'",
+            where, version, HardwareProfile::kSchemaVersion);
+    HardwareProfile profile;
+    profile.name = fields.get<std::string>("name");
+    profile.gpu = fields.get<std::string>("gpu");
+    profile.gpu_uuid = fields.get_or<std::string>("gpu_uuid", "");
+    profile.driver = fields.get_or<std::string>("driver", "");
+    profile.link = fields.get_or<std::string>("link", "");
+    profile.date = fields.get_or<std::string>("date", "");
+    profile.measured = fields.get_or<bool>("measured", false);
+    profile.remote = fields.get<std::string>("remote");
+    profile.sms = static_cast<int>(size_field(fields, "sms"));
+    profile.gpu_memory_bytes = size_field(fields, "gpu_memory_bytes");
+    profile.remote_memory_bytes = size_field(fields, "remote_memory_bytes");
+    profile.local_gbps = positive(fields, "local_gbps");
+    profile.remote_direct_gbps = positive(fields, "remote_direct_gbps");
+    profile.staged_gbps = read_curve(fields, "staged_gbps", "piece_bytes", "gbps");
+    profile.staging_write_cost = not_negative(fields, "staging_write_cost");
+    profile.staging_slowdown = positive(fields, "staging_slowdown");
+    profile.window_bytes = size_field(fields, "window_bytes");
+    profile.direct_once_tokens = size_field(fields, "direct_once_tokens");
+    profile.kernel_us = read_curve(fields, "kernel_us", "tokens", "us");
+    profile.gemm_tflops = read_curve(fields, "gemm_tflops", "tokens", "tflops");
+    profile.small_kernel_us = not_negative(fields, "small_kernel_us");
+    profile.step_us = not_negative(fields, "step_us");
+    profile.attention_local_gbps = positive(fields, "attention_local_gbps");
+    profile.attention_us = not_negative(fields, "attention_us");
+    profile.attention_tflops = positive(fields, "attention_tflops");
+    profile.datasheet = read_datasheet(fields);
+    profile.window_sweep = read_sweep(fields);
+    profile.sources = read_sources(fields);
+    return profile;
+}
+
+HardwareProfile read_hardware_profile(const std::filesystem::path& path) {
+    return parse_hardware_profile(read_json_file(path), path.string());
+}
+
+void write_hardware_profile(const std::filesystem::path& path, const HardwareProfile& profile) {
+    std::error_code error;
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+    require(!error, "{}: cannot make the folder: {}", path.parent_path().string(), error.message());
+    const std::filesystem::path draft = fmt::format("{}.{}", path.string(), ::getpid());
+    std::ofstream file(draft);
+    file << to_json(profile).dump(1) << '\n';
+    file.close();
+    require(file.good(), "{}: cannot be written: {}", draft.string(), std::strerror(errno));
+    std::filesystem::rename(draft, path, error);
+    require(!error, "{}: cannot be written: {}", path.string(), error.message());
+}
+
+std::filesystem::path profile_cache_path(std::string_view gpu_uuid, std::string_view driver,
+                                         std::string_view link, std::string_view remote) {
+    return cache_folder() / fmt::format("profile-{}-{}-{}-{}.json", slug(gpu_uuid), slug(driver),
+                                        slug(link), slug(remote));
+}
+
+}  // namespace dak

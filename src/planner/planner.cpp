@@ -1,0 +1,540 @@
+#include "planner/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "planner/cost.h"
+#include "planner/division.h"
+#include "planner/operations.h"
+
+namespace dak {
+
+namespace {
+
+constexpr double kGiga = 1e9;
+constexpr double kMicro = 1e-6;
+
+// The staged transport's ring (docs/planner.md). A piece under 16 MB wastes link time on starting
+// copies, one over 64 MB gains nothing and costs memory; about 20 pieces a step keep the copies
+// ahead of their readers evenly, and with less than 4 slots they wait for each other.
+constexpr int64_t kRingSlots = 4;
+constexpr int64_t kMinPieceBytes = 16'000'000;
+constexpr int64_t kMaxPieceBytes = 64'000'000;
+constexpr int64_t kPiecesPerStep = 20;
+
+StagingPlan plan_ring(int64_t step_bytes) {
+    if (step_bytes == 0) return {};
+    const int64_t wanted =
+        std::clamp(ceil_div(step_bytes, kPiecesPerStep), kMinPieceBytes, kMaxPieceBytes);
+    // A number of pieces that the slots divide: the ring then goes round evenly from step to step.
+    const int64_t pieces = round_up(ceil_div(step_bytes, wanted), kRingSlots);
+    const int64_t slot_bytes = round_up(ceil_div(step_bytes, pieces), kAtomBytes);
+    return {slot_bytes, std::min(kRingSlots, ceil_div(step_bytes, slot_bytes)),
+            ceil_div(step_bytes, slot_bytes)};
+}
+
+int64_t ring_bytes(const StagingPlan& ring) { return ring.slot_bytes * ring.slots; }
+
+std::string gigabytes(int64_t bytes) { return format_bytes(bytes); }
+
+void check(const ModelConfig& config, const Workload& workload, const PlanOptions& options) {
+    require(workload.batch > 0 && workload.prompt > 0 && workload.output > 0,
+            "a workload needs at least one sequence, one prompt token and one output token, not "
+            "batch {}, prompt {}, output {}",
+            workload.batch, workload.prompt, workload.output);
+    require(workload.prompt + workload.output <= config.max_position,
+            "prompt {} and output {} exceed the model's context of {} tokens", workload.prompt,
+            workload.output, config.max_position);
+    require(options.prefill_chunk > 0, "the prefill chunk must be above 0, not {}",
+            options.prefill_chunk);
+    if (options.offload_ratio) {
+        require(*options.offload_ratio >= 0 && *options.offload_ratio <= 1,
+                "offload ratio {} is not between 0 and 1", *options.offload_ratio);
+    }
+}
+
+/// A way to run the workload: a transport, and how much of each operation is remote.
+struct Draft {
+    TransportRates rates;
+    StagingPlan ring;
+    std::vector<int64_t> remote_units;
+    std::vector<CostCurve> curves;
+    double seconds = 0;
+    double gain = 0;  ///< share of the time that offloading more than needed saves
+};
+
+class Planner {
+  public:
+    Planner(const ModelConfig& config, const Workload& workload, const HardwareProfile& profile,
+            const Budgets& budgets, const PlanOptions& options)
+        : config_(config),
+          workload_(workload),
+          profile_(profile),
+          budgets_(budgets),
+          options_(options),
+          operations_(model_operations(config, workload, profile, options)),
+          other_(other_work(config, workload, profile, options)),
+          fixed_(fixed_memory(config, workload, options)),
+          division_(operations_) {}
+
+    Plan make() const {
+        if (options_.offload_ratio) check_ratio();
+        std::vector<Draft> drafts;
+        for (const Transport transport : {Transport::kDirect, Transport::kStaged}) {
+            if (options_.transport.value_or(transport) != transport) continue;
+            if (auto draft = draft_with(transport)) drafts.push_back(*std::move(draft));
+        }
+        if (drafts.empty()) refuse();
+        const auto best = std::ranges::min_element(drafts, {}, &Draft::seconds);
+        Plan plan = describe(*best);
+        explain(*best, drafts, plan);
+        return plan;
+    }
+
+    /// The ratio up to which every remote byte makes the workload faster, when SMs read it.
+    double turning_ratio() const {
+        return phases(curves_for(rates_of(Transport::kDirect, {}))).gaining /
+               static_cast<double>(stored_bytes());
+    }
+
+    SweepPoint sweep_point(double ratio) const {
+        SweepPoint best;
+        double best_seconds = std::numeric_limits<double>::infinity();
+        for (const Transport transport : {Transport::kDirect, Transport::kStaged}) {
+            if (options_.transport.value_or(transport) != transport) continue;
+            const double total = ratio * static_cast<double>(stored_bytes());
+            TransportRates rates = rates_of(transport, {});
+            const std::vector<double> bytes = spread(curves_for(rates), total, {});
+            StagingPlan ring;
+            if (transport == Transport::kStaged) {
+                ring = plan_ring(static_cast<int64_t>(staged_bytes(bytes)));
+                rates = rates_of(transport, ring);
+            }
+            const double seconds = seconds_of(bytes, rates);
+            if (seconds >= best_seconds) continue;
+            best_seconds = seconds;
+            const double local = static_cast<double>(stored_bytes()) - total +
+                                 static_cast<double>(fixed_.total() + ring_bytes(ring));
+            best.offload_ratio = ratio;
+            best.transport = transport;
+            best.fits = local <= static_cast<double>(budgets_.gpu_bytes) &&
+                        total <= static_cast<double>(budgets_.host_bytes);
+            best.tpot_seconds = step_time(operations_, shares_of(bytes), Phase::kDecode, rates,
+                                          other_.decode_seconds)
+                                    .seconds();
+        }
+        best.effective_bytes_per_second = step_bytes() / best.tpot_seconds;
+        return best;
+    }
+
+  private:
+    TransportRates rates_of(Transport transport, const StagingPlan& ring) const {
+        TransportRates rates;
+        rates.transport = transport;
+        rates.direct = profile_.remote_direct_gbps * kGiga;
+        const double piece = ring.pieces > 0 ? static_cast<double>(ring.slot_bytes)
+                                             : static_cast<double>(kMaxPieceBytes);
+        rates.staged = profile_.staged_at(piece) * kGiga;
+        rates.write_cost = profile_.staging_write_cost;
+        rates.slowdown = profile_.staging_slowdown;
+        return rates;
+    }
+
+    std::vector<CostCurve> curves_for(const TransportRates& rates) const {
+        std::vector<CostCurve> curves;
+        for (const Operation& operation : operations_) {
+            curves.push_back(operation.fixed_share ? CostCurve() : cost_curve(operation, rates));
+        }
+        return curves;
+    }
+
+    /// Bytes that do not fit the GPU beside a ring of `ring` bytes.
+    int64_t overflow(int64_t ring) const {
+        return std::max<int64_t>(0, stored_bytes() + fixed_.total() + ring - budgets_.gpu_bytes);
+    }
+
+    int64_t stored_bytes() const { return division_.stored_bytes(); }
+
+    /// Bytes that a decode step reads.
+    double step_bytes() const {
+        double bytes = 0;
+        for (const Operation& operation : operations_) bytes += operation.decode.read_bytes;
+        return bytes;
+    }
+
+    std::vector<double> shares_of(std::span<const double> remote_bytes) const {
+        std::vector<double> shares;
+        for (size_t i = 0; i < operations_.size(); ++i) {
+            shares.push_back(remote_bytes[i] / operations_[i].stored_bytes());
+        }
+        return shares;
+    }
+
+    double seconds_of(std::span<const double> remote_bytes, const TransportRates& rates) const {
+        return workload_seconds(operations_, shares_of(remote_bytes), rates, other_);
+    }
+
+    std::vector<double> bytes_of(const std::vector<int64_t>& units) const {
+        std::vector<double> bytes;
+        for (size_t i = 0; i < units.size(); ++i) {
+            bytes.push_back(static_cast<double>(units[i] * operations_[i].unit_bytes));
+        }
+        return bytes;
+    }
+
+    /// Where `total` remote bytes belong, before rounding; with `pages`, beside so many pages.
+    std::vector<double> spread(std::vector<CostCurve> curves, double total,
+                               std::optional<int64_t> pages) const {
+        if (options_.policy == PlanPolicy::kUniform)
+            return with_fixed(division_.uniform(total, pages), pages);
+        if (pages) curves.back().clear();
+        const int64_t elsewhere = division_.bytes_of(pages.value_or(0), 0);
+        return with_fixed(allocate_greedy(curves, total - static_cast<double>(elsewhere)), pages);
+    }
+
+    std::vector<double> with_fixed(std::vector<double> bytes, std::optional<int64_t> pages) const {
+        for (size_t i = 0; i < bytes.size(); ++i) {
+            const Operation& operation = operations_[i];
+            if (operation.fixed_share) {
+                bytes[i] = static_cast<double>(division_.pinned_units(i) * operation.unit_bytes);
+            } else if (pages && i + 1 == bytes.size()) {
+                bytes[i] = static_cast<double>(*pages * operation.unit_bytes);
+            }
+        }
+        return bytes;
+    }
+
+    /// How much is to be remote, given what must be.
+    double target_bytes(Draft& draft, int64_t needed) const {
+        if (options_.offload_ratio) {
+            return *options_.offload_ratio * static_cast<double>(stored_bytes());
+        }
+        const auto least = static_cast<double>(std::max(needed, division_.pinned_bytes()));
+        if (options_.policy == PlanPolicy::kUniform ||
+            draft.rates.transport == Transport::kStaged) {
+            return least;
+        }
+        const double most = std::min(static_cast<double>(budgets_.host_bytes),
+                                     std::max(least, static_cast<double>(division_.pinned_bytes()) +
+                                                         phases(draft.curves).gaining));
+        const double before = seconds_of(spread(draft.curves, least, {}), draft.rates);
+        const double after = seconds_of(spread(draft.curves, most, {}), draft.rates);
+        draft.gain = most > least ? 1 - after / before : 0;
+        return draft.gain >= options_.min_gain ? most : least;
+    }
+
+    /// Whether a given ratio's bytes are what the budgets allow, to an atom.
+    bool is_possible(double target, int64_t needed) const {
+        return target + kAtomBytes > static_cast<double>(needed) &&
+               target - kAtomBytes < static_cast<double>(budgets_.host_bytes);
+    }
+
+    /// The best division with one transport; nothing when it does not fit.
+    std::optional<Draft> draft_with(Transport transport) const {
+        Draft draft;
+        // The ring takes memory, which sends more bytes to the remote tier, which may want a larger
+        // ring: it grows until it suffices, at most to its largest size.
+        int64_t ring = 0;
+        do {
+            ring = std::max(ring, ring_bytes(draft.ring));
+            draft.rates = rates_of(transport, draft.ring);
+            draft.curves = curves_for(draft.rates);
+            const int64_t needed = overflow(ring);
+            const double target = target_bytes(draft, needed);
+            if (options_.offload_ratio && !is_possible(target, needed)) return {};
+            auto units = division_.round(
+                target, {needed, budgets_.host_bytes},
+                [&](double total, std::optional<int64_t> pages) {
+                    return spread(draft.curves, total, pages);
+                },
+                [&](const std::vector<int64_t>& u) {
+                    return seconds_of(bytes_of(u), draft.rates);
+                });
+            if (!units) return {};
+            draft.remote_units = *std::move(units);
+            draft.ring = StagingPlan();
+            if (transport == Transport::kStaged) {
+                const double bytes = staged_bytes(bytes_of(draft.remote_units));
+                draft.ring = plan_ring(static_cast<int64_t>(bytes));
+            }
+        } while (ring_bytes(draft.ring) > ring);
+        draft.seconds = seconds_of(bytes_of(draft.remote_units), draft.rates);
+        return draft;
+    }
+
+    /// Those of the remote bytes that the copy engine would bring.
+    double staged_bytes(std::span<const double> remote_bytes) const {
+        double bytes = 0;
+        for (size_t i = 0; i < operations_.size(); ++i) {
+            if (operations_[i].staged) bytes += remote_bytes[i];
+        }
+        return bytes;
+    }
+
+    /// A given ratio must be one that the rules leave open.
+    void check_ratio() const {
+        const auto stored = static_cast<double>(stored_bytes());
+        const double least = static_cast<double>(division_.pinned_bytes()) / stored;
+        const double most = static_cast<double>(division_.largest(stored_bytes())) / stored;
+        const double rounding = static_cast<double>(kAtomBytes) / stored;
+        require(
+            *options_.offload_ratio > least - rounding && *options_.offload_ratio < most + rounding,
+            "the placement rules allow offload ratios from {:.4f} to {:.4f}, not {:.4g}", least,
+            most, *options_.offload_ratio);
+    }
+
+    [[noreturn]] void refuse() const {
+        const std::string job =
+            fmt::format("{} with batch {}, prompt {}, output {}", config_.architecture,
+                        workload_.batch, workload_.prompt, workload_.output);
+        // A ring is the smallest when nothing but what must be is remote.
+        const int64_t ring =
+            options_.transport == Transport::kStaged ? kRingSlots * kMaxPieceBytes : 0;
+        const int64_t needed = overflow(ring);
+        if (options_.offload_ratio && division_.largest(budgets_.host_bytes) >= needed &&
+            needed <= budgets_.host_bytes) {
+            const double ratio = *options_.offload_ratio;
+            const auto remote = static_cast<int64_t>(ratio * static_cast<double>(stored_bytes()));
+            require(remote <= budgets_.host_bytes,
+                    "{}: offload ratio {:.4g} needs {} of memory for the remote tier, but the "
+                    "budget is {}; the largest ratio that fits is {:.4f}",
+                    job, ratio, gigabytes(remote), gigabytes(budgets_.host_bytes),
+                    std::floor(1e4 * static_cast<double>(budgets_.host_bytes) /
+                               static_cast<double>(stored_bytes())) /
+                        1e4);
+            fail(
+                "{}: offload ratio {:.4g} leaves {} for the GPU, but the budget is {}; the "
+                "smallest "
+                "ratio that fits is {:.4f}",
+                job, ratio, gigabytes(stored_bytes() - remote + fixed_.total() + ring),
+                gigabytes(budgets_.gpu_bytes),
+                std::ceil(1e4 * static_cast<double>(needed) / static_cast<double>(stored_bytes())) /
+                    1e4);
+        }
+        require(division_.pinned_bytes() <= budgets_.host_bytes,
+                "{}: the placement rules put {} into the remote tier, whose budget is {}", job,
+                gigabytes(division_.pinned_bytes()), gigabytes(budgets_.host_bytes));
+        const int64_t gpu =
+            stored_bytes() + fixed_.total() + ring - division_.largest(budgets_.host_bytes);
+        const auto host = division_.smallest(needed);
+        fail(
+            "{} does not fit into {} of GPU memory with {} for the remote tier; the smallest GPU "
+            "budget that would do is {} ({} bytes){}",
+            job, gigabytes(budgets_.gpu_bytes), gigabytes(budgets_.host_bytes), gigabytes(gpu), gpu,
+            host ? fmt::format(", or, with this GPU, {} ({} bytes) for the remote tier",
+                               gigabytes(*host), *host)
+                 : std::string());
+    }
+
+    Plan describe(const Draft& draft) const {
+        Plan plan;
+        plan.model = config_.architecture;
+        plan.hardware = profile_.name;
+        plan.workload = workload_;
+        plan.budgets = budgets_;
+        plan.transport = draft.ring.pieces > 0 ? Transport::kStaged : Transport::kDirect;
+        plan.staging = draft.ring;
+        plan.gpu = fixed_;
+        plan.gpu.ring_bytes = ring_bytes(draft.ring);
+        std::vector<double> shares;
+        for (size_t i = 0; i < operations_.size(); ++i) {
+            const Operation& operation = operations_[i];
+            const int64_t remote_units = draft.remote_units[i];
+            const double share = operation.units > 0 ? static_cast<double>(remote_units) /
+                                                           static_cast<double>(operation.units)
+                                                     : 0;
+            shares.push_back(share);
+            plan.operations.push_back(describe(operation, draft.rates, remote_units, share));
+            const OperationPlan& entry = plan.operations.back();
+            if (i + 1 == operations_.size()) {
+                plan.kv_remote_pages = remote_units;
+                plan.kv_local_pages = operation.units - remote_units;
+                plan.gpu.kv_bytes = entry.local_bytes;
+                plan.remote_kv_bytes = entry.remote_bytes;
+                plan.kv_read_bytes = entry.read_bytes;
+            } else {
+                plan.placement.push_back(remote_units);
+                plan.gpu.weight_bytes += entry.local_bytes;
+                plan.remote_weight_bytes += entry.remote_bytes;
+                plan.weight_read_bytes += entry.read_bytes;
+            }
+        }
+        OperationPlan rest;
+        rest.name = "other kernels";
+        rest.bound = Bound::kOverhead;
+        rest.seconds = other_.decode_seconds;
+        rest.prefill_seconds = other_.prefill_seconds;
+        plan.operations.push_back(rest);
+
+        const StepTime decode =
+            step_time(operations_, shares, Phase::kDecode, draft.rates, other_.decode_seconds);
+        const double chunks = operations_.front().prefill.steps;
+        const StepTime prefill = step_time(operations_, shares, Phase::kPrefill, draft.rates,
+                                           other_.prefill_seconds / chunks);
+        plan.tpot_seconds = decode.seconds();
+        plan.link_wait_seconds = decode.seconds() - decode.kernels;
+        plan.prefill_seconds = chunks * prefill.seconds();
+        set_phases(draft, plan);
+        return plan;
+    }
+
+    static OperationPlan describe(const Operation& operation, const TransportRates& rates,
+                                  int64_t remote_units, double share) {
+        OperationPlan entry;
+        entry.name = operation.name;
+        entry.flops = operation.decode.flops;
+        entry.read_bytes = operation.decode.read_bytes;
+        entry.remote_bytes = remote_units * operation.unit_bytes;
+        entry.local_bytes = operation.units * operation.unit_bytes - entry.remote_bytes;
+        entry.turning_point = turning_point(operation, rates);
+        const OperationTime decode = operation_time(operation, operation.decode, rates, share);
+        entry.seconds = decode.seconds();
+        entry.bound = decode.bound();
+        entry.prefill_seconds =
+            operation.prefill.steps *
+            operation_time(operation, operation.prefill, rates, share).seconds();
+        return entry;
+    }
+
+    static void set_phases(const Draft& draft, Plan& plan) {
+        const PhaseBytes bounds = phases(draft.curves);
+        const int64_t remote = plan.remote_weight_bytes + plan.remote_kv_bytes;
+        const auto first = std::min(remote, static_cast<int64_t>(bounds.gaining));
+        const auto second = std::min(remote - first, static_cast<int64_t>(bounds.free));
+        plan.phase_bytes = {first, second, remote - first - second};
+    }
+
+    void explain(const Draft& best, const std::vector<Draft>& drafts, Plan& plan) const {
+        const int64_t needed = overflow(plan.gpu.ring_bytes);
+        plan.why.push_back(
+            needed == 0
+                ? fmt::format("Everything fits the GPU: {} of {}.",
+                              gigabytes(stored_bytes() + fixed_.total()),
+                              gigabytes(budgets_.gpu_bytes))
+                : fmt::format("{} of weights and KV cache must leave the GPU: they and {} of other "
+                              "needs exceed its {}.",
+                              gigabytes(needed), gigabytes(fixed_.total() + plan.gpu.ring_bytes),
+                              gigabytes(budgets_.gpu_bytes)));
+        if (options_.offload_ratio) {
+            plan.why.push_back(
+                fmt::format("The offload ratio was given: {:.4g}.", *options_.offload_ratio));
+        } else if (best.gain >= options_.min_gain) {
+            plan.why.push_back(fmt::format(
+                "Reading both memories at once makes the workload {:.1f}% faster, so that as much "
+                "is offloaded as pays.",
+                100 * best.gain));
+        } else if (best.gain > 0) {
+            plan.why.push_back(fmt::format(
+                "Offloading more than needed would gain {:.1f}%, less than the {:.1f}% that count.",
+                100 * best.gain, 100 * options_.min_gain));
+        }
+        if (drafts.size() == 2 && plan.remote_weight_bytes + plan.remote_kv_bytes > 0) {
+            plan.why.push_back(fmt::format(
+                "Transport {}: {:.4g} s for the workload; {} would take {:.4g} s.",
+                name_of(best.rates.transport), best.seconds,
+                name_of(best.rates.transport == Transport::kDirect ? Transport::kStaged
+                                                                   : Transport::kDirect),
+                std::max(drafts[0].seconds, drafts[1].seconds)));
+        }
+    }
+
+    const ModelConfig& config_;
+    const Workload& workload_;
+    const HardwareProfile& profile_;
+    const Budgets& budgets_;
+    const PlanOptions& options_;
+    std::vector<Operation> operations_;
+    OtherWork other_;
+    GpuMemory fixed_;
+    Division division_;
+};
+
+}  // namespace
+
+std::string_view name_of(Transport transport) {
+    return transport == Transport::kDirect ? "direct" : "staged";
+}
+
+std::string_view name_of(Bound bound) {
+    constexpr std::array<std::string_view, 4> kNames = {"HBM", "link", "compute", "overhead"};
+    return kNames[static_cast<size_t>(bound)];
+}
+
+double OperationPlan::ratio() const {
+    const int64_t bytes = local_bytes + remote_bytes;
+    return bytes > 0 ? static_cast<double>(remote_bytes) / static_cast<double>(bytes) : 0;
+}
+
+int64_t GpuMemory::total() const {
+    return weight_bytes + vector_bytes + kv_bytes + ring_bytes + activation_bytes + reserve_bytes;
+}
+
+double Plan::offload_ratio() const {
+    const int64_t remote = remote_weight_bytes + remote_kv_bytes;
+    const int64_t all = remote + gpu.weight_bytes + gpu.kv_bytes;
+    return static_cast<double>(remote) / static_cast<double>(all);
+}
+
+double Plan::total_seconds() const {
+    return prefill_seconds + static_cast<double>(workload.output) * tpot_seconds;
+}
+
+double Plan::tokens_per_second() const {
+    return static_cast<double>(workload.batch) / tpot_seconds;
+}
+
+double Plan::effective_bytes_per_second() const {
+    return (weight_read_bytes + kv_read_bytes) / tpot_seconds;
+}
+
+double Plan::weight_bytes_per_second() const {
+    return static_cast<double>(gpu.weight_bytes + remote_weight_bytes) / tpot_seconds;
+}
+
+PlacementRule parse_placement_rule(std::string_view text) {
+    const size_t equals = text.rfind('=');
+    require(equals != std::string_view::npos && equals > 0,
+            "placement '{}' is not of the form PATTERN=remote, PATTERN=local or PATTERN=SHARE",
+            text);
+    const std::string value(text.substr(equals + 1));
+    PlacementRule rule{std::string(text.substr(0, equals)), 0};
+    if (value == "local") return rule;
+    if (value == "remote") {
+        rule.remote_share = 1;
+        return rule;
+    }
+    char* end = nullptr;
+    rule.remote_share = std::strtod(value.c_str(), &end);
+    require(!value.empty() && *end == '\0' && rule.remote_share >= 0 && rule.remote_share <= 1,
+            "placement '{}': '{}' is neither local, remote nor a share between 0 and 1", text,
+            value);
+    return rule;
+}
+
+Plan make_plan(const ModelConfig& config, const Workload& workload, const HardwareProfile& profile,
+               const Budgets& budgets, const PlanOptions& options) {
+    check(config, workload, options);
+    return Planner(config, workload, profile, budgets, options).make();
+}
+
+std::vector<SweepPoint> sweep_offload_ratio(const ModelConfig& config, const Workload& workload,
+                                            const HardwareProfile& profile, const Budgets& budgets,
+                                            const PlanOptions& options) {
+    check(config, workload, options);
+    const Planner planner(config, workload, profile, budgets, options);
+    std::vector<double> ratios;
+    for (int percent = 0; percent <= 100; percent += 5) ratios.push_back(percent / 100.0);
+    for (const double factor : {0.5, 0.9, 1.0, 1.1, 1.5}) {
+        ratios.push_back(std::min(1.0, factor * planner.turning_ratio()));
+    }
+    std::ranges::sort(ratios);
+    ratios.erase(std::unique(ratios.begin(), ratios.end()), ratios.end());
+    std::vector<SweepPoint> points;
+    for (const double ratio : ratios) points.push_back(planner.sweep_point(ratio));
+    return points;
+}
+
+}  // namespace dak

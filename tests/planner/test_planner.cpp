@@ -1,0 +1,324 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "base/error.h"
+#include "model/presets.h"
+#include "planner/planner.h"
+
+namespace dak {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kPlenty = int64_t{1} << 50;
+
+Budgets budgets_of(const HardwareProfile& profile) {
+    return {profile.gpu_memory_bytes, profile.remote_memory_bytes};
+}
+
+int64_t remote_bytes(const Plan& plan) { return plan.remote_weight_bytes + plan.remote_kv_bytes; }
+
+/// What holds for every plan.
+void expect_sound(const Plan& plan, const ModelConfig& config, const Budgets& budgets) {
+    EXPECT_LE(plan.gpu.total(), budgets.gpu_bytes);
+    EXPECT_LE(remote_bytes(plan), budgets.host_bytes);
+    const std::vector<WeightSpec> specs = weight_specs(config);
+    ASSERT_EQ(plan.placement.size(), specs.size());
+    int64_t local = 0, remote = 0;
+    for (size_t i = 0; i < specs.size(); ++i) {
+        EXPECT_GE(plan.placement[i], 0);
+        EXPECT_LE(plan.placement[i], specs[i].shape.atoms());
+        remote += plan.placement[i] * kAtomBytes;
+        local += (specs[i].shape.atoms() - plan.placement[i]) * kAtomBytes;
+    }
+    EXPECT_EQ(plan.remote_weight_bytes, remote);
+    EXPECT_EQ(plan.gpu.weight_bytes, local);
+    EXPECT_GE(plan.kv_local_pages, 0);
+    EXPECT_GE(plan.kv_remote_pages, 0);
+    EXPECT_EQ(plan.gpu.ring_bytes, plan.staging.slot_bytes * plan.staging.slots);
+    if (plan.transport == Transport::kStaged) {
+        // Tables that are only gathered from do not go through the ring.
+        int64_t streamed = plan.remote_weight_bytes;
+        for (size_t i = 0; i < specs.size(); ++i) {
+            const bool gathered = specs[i].name == "positions" ||
+                                  (specs[i].name == "embedding" && !config.tied_embeddings);
+            if (gathered) streamed -= plan.placement[i] * kAtomBytes;
+        }
+        EXPECT_GE(plan.staging.slot_bytes * plan.staging.pieces, streamed);
+        EXPECT_LT(plan.staging.slot_bytes * (plan.staging.pieces - 1), streamed);
+    }
+    double seconds = plan.link_wait_seconds;
+    for (const OperationPlan& operation : plan.operations) seconds += operation.seconds;
+    EXPECT_NEAR(seconds, plan.tpot_seconds, 1e-9 * seconds);
+    EXPECT_EQ(std::accumulate(plan.phase_bytes.begin(), plan.phase_bytes.end(), int64_t{0}),
+              remote_bytes(plan));
+}
+
+TEST(Planner, PeaksAtTheTurningPointOfTheMachine) {
+    const HardwareProfile gh200 = hardware_preset("gh200");
+    const std::vector<SweepPoint> sweep =
+        sweep_offload_ratio(preset_config("opt-30b"), {8, 32, 32}, gh200, budgets_of(gh200));
+    const auto peak = std::ranges::max_element(sweep, {}, &SweepPoint::effective_bytes_per_second);
+    EXPECT_NEAR(peak->offload_ratio, 0.101, 0.0005);
+    EXPECT_EQ(peak->transport, Transport::kDirect);
+    EXPECT_DOUBLE_EQ(sweep.front().offload_ratio, 0);
+    EXPECT_DOUBLE_EQ(sweep.back().offload_ratio, 1);
+    // Rising up to the peak and falling after it.
+    for (auto point = sweep.begin() + 1; point != sweep.end(); ++point) {
+        const bool rising = point <= peak;
+        EXPECT_EQ(rising,
+                  point->effective_bytes_per_second > (point - 1)->effective_bytes_per_second)
+            << "at " << point->offload_ratio;
+    }
+}
+
+TEST(Planner, NeverExceedsABudgetByAByte) {
+    std::mt19937_64 random(1);
+    const std::vector<std::string_view> models = {"opt-125m", "opt-350m",     "opt-6.7b",
+                                                  "opt-30b",  "llama-2-7b",   "llama-3-8b",
+                                                  "qwen3-8b", "smollm2-135m", "mistral-7b"};
+    const std::vector<std::string> machines = hardware_preset_names();
+    int planned = 0;
+    for (int i = 0; i < 1500; ++i) {
+        const ModelConfig config = preset_config(models[random() % models.size()]);
+        const HardwareProfile profile = hardware_preset(machines[random() % machines.size()]);
+        const Workload workload = {1 + static_cast<int64_t>(random() % 300),
+                                   1 + static_cast<int64_t>(random() % 1000),
+                                   1 + static_cast<int64_t>(random() % 1000)};
+        const Footprint size = footprint(config, workload);
+        const double all = static_cast<double>(size.weight_bytes + size.kv_bytes);
+        std::uniform_real_distribution<double> share(0, 1.3);
+        // Odd numbers of bytes: nothing is aligned by luck.
+        const Budgets budgets = {static_cast<int64_t>(1.2e9 + all * share(random)) | 1,
+                                 static_cast<int64_t>(all * share(random)) | 1};
+        PlanOptions options;
+        if (random() % 4 == 0) options.policy = PlanPolicy::kUniform;
+        if (random() % 3 == 0) options.transport = Transport::kStaged;
+        try {
+            const Plan plan = make_plan(config, workload, profile, budgets, options);
+            expect_sound(plan, config, budgets);
+            ++planned;
+        } catch (const Error& error) {
+            EXPECT_THAT(error.what(), HasSubstr("does not fit"));
+        }
+    }
+    EXPECT_GT(planned, 700);
+}
+
+/// The first number in parentheses of a refusal: "(123 bytes)".
+int64_t smallest_budget(const std::string& message) {
+    const size_t at = message.find('(');
+    return std::stoll(message.substr(at + 1));
+}
+
+TEST(Planner, RefusesWithTheSmallestBudgetThatWouldDo) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    for (const char* model : {"opt-125m", "opt-30b", "llama-3-8b"}) {
+        const ModelConfig config = preset_config(model);
+        const Workload workload = {64, 500, 77};
+        const Footprint size = footprint(config, workload);
+        for (const double host_share : {0.0, 0.3, 0.77, 2.0}) {
+            const auto host = static_cast<int64_t>(
+                host_share * static_cast<double>(size.weight_bytes + size.kv_bytes));
+            std::string message;
+            try {
+                make_plan(config, workload, profile, {1'000'001, host});
+                FAIL() << "planned into a megabyte";
+            } catch (const Error& error) {
+                message = error.what();
+            }
+            const int64_t gpu = smallest_budget(message);
+            const Plan plan = make_plan(config, workload, profile, {gpu, host});
+            expect_sound(plan, config, {gpu, host});
+            EXPECT_EQ(plan.gpu.total(), gpu) << message;
+            EXPECT_THROW(make_plan(config, workload, profile, {gpu - 1, host}), Error);
+        }
+    }
+}
+
+TEST(Planner, NamesTheSmallestHostBudgetToo) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = preset_config("opt-6.7b");
+    const Workload workload = {8, 32, 32};
+    const int64_t gpu = 5 * kGiB;
+    try {
+        make_plan(config, workload, profile, {gpu, kGiB});
+        FAIL() << "13 GB in 6 GiB";
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        const int64_t host = smallest_budget(message.substr(message.find("or, with this GPU")));
+        expect_sound(make_plan(config, workload, profile, {gpu, host}), config, {gpu, host});
+        EXPECT_THROW(make_plan(config, workload, profile, {gpu, host - 1}), Error);
+    }
+}
+
+TEST(Planner, MoreMemoryIsNeverSlower) {
+    for (const char* machine : {"gh200", "h200-pcie", "rtx-4090"}) {
+        const HardwareProfile profile = hardware_preset(machine);
+        for (const Workload& workload : {Workload{8, 32, 32}, Workload{256, 512, 64}}) {
+            const ModelConfig config = preset_config("opt-6.7b");
+            for (const double min_gain : {0.0, 0.02}) {
+                PlanOptions options;
+                options.min_gain = min_gain;
+                double before = std::numeric_limits<double>::infinity();
+                for (int64_t gpu = 3; gpu < 120; gpu += 3) {
+                    const Budgets budgets = {gpu * kGiB, kPlenty};
+                    const double seconds =
+                        make_plan(config, workload, profile, budgets, options).total_seconds();
+                    // What whole pages cost, and what a plan that fits forgoes on purpose.
+                    EXPECT_LE(seconds, before * (1.003 + min_gain)) << machine << " " << gpu;
+                    before = seconds;
+                }
+            }
+        }
+    }
+}
+
+TEST(Planner, GreedyIsNeverSlowerThanUniform) {
+    const HardwareProfile profile = hardware_preset("gh200");
+    const ModelConfig config = preset_config("opt-30b");
+    for (const int64_t batch : {8, 128, 512}) {
+        double best_gain = 0;
+        for (int percent = 0; percent <= 100; percent += 10) {
+            PlanOptions options;
+            options.offload_ratio = percent / 100.0;
+            options.transport = Transport::kDirect;
+            const Workload workload = {batch, 32, 32};
+            const Budgets budgets = {kPlenty, kPlenty};
+            const double greedy =
+                make_plan(config, workload, profile, budgets, options).total_seconds();
+            options.policy = PlanPolicy::kUniform;
+            const double uniform =
+                make_plan(config, workload, profile, budgets, options).total_seconds();
+            EXPECT_LE(greedy, uniform * 1.0005) << batch << " at " << percent << "%";
+            best_gain = std::max(best_gain, uniform / greedy);
+        }
+        EXPECT_GT(best_gain, batch == 512 ? 1.1 : 0.99);
+    }
+}
+
+TEST(Planner, OffloadsWithoutNeedOnlyWhereItPays) {
+    const ModelConfig config = preset_config("opt-30b");
+    for (const auto& [machine, pays] : {std::pair{"gh200", true}, {"h200-pcie", false}}) {
+        const HardwareProfile profile = hardware_preset(machine);
+        const Plan plan = make_plan(config, {8, 32, 32}, profile, budgets_of(profile));
+        EXPECT_NEAR(plan.offload_ratio(), pays ? 0.101 : 0, 0.001) << machine;
+        EXPECT_EQ(plan.transport, Transport::kDirect);
+    }
+}
+
+TEST(Planner, TakesTheTransportThatIsFaster) {
+    const ModelConfig config = preset_config("opt-30b");
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    PlanOptions options;
+    options.rules = {parse_placement_rule("kv=local")};
+    for (const auto& [ratio, transport] : {std::pair{0.005, Transport::kDirect},
+                                           {0.01, Transport::kDirect},
+                                           {0.02, Transport::kStaged},
+                                           {0.3, Transport::kStaged}}) {
+        options.offload_ratio = ratio;
+        const Plan plan = make_plan(config, {8, 32, 32}, profile, budgets_of(profile), options);
+        EXPECT_EQ(plan.transport, transport) << ratio;
+        EXPECT_NEAR(plan.offload_ratio(), ratio, 1e-6);
+        EXPECT_EQ(plan.staging.pieces % std::max<int64_t>(plan.staging.slots, 1), 0);
+    }
+}
+
+TEST(Planner, GatheredTablesGoBeforeAnythingThatCostsTime) {
+    // Llama's token table is read a few rows at a time; the head is read whole.
+    const ModelConfig config = preset_config("llama-3-8b");
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    PlanOptions options;
+    options.transport = Transport::kDirect;
+    options.offload_ratio = 0.06;
+    const Plan plan = make_plan(config, {1, 32, 32}, profile, {kPlenty, kPlenty}, options);
+    EXPECT_EQ(plan.operations[0].name, "embedding");
+    EXPECT_GT(plan.operations[0].ratio(), 0.75);
+    for (size_t i = 1; i < plan.operations.size(); ++i) {
+        const OperationPlan& operation = plan.operations[i];
+        if (operation.name != "kv") {
+            EXPECT_LE(operation.ratio(), operation.turning_point + 1e-3) << operation.name;
+        }
+    }
+}
+
+TEST(Planner, RulesDecideBeforeThePlannerDoes) {
+    const ModelConfig config = preset_config("opt-6.7b");
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    PlanOptions options;
+    for (const char* rule : {"layers.*=local", "layers.3.up=remote", "kv=0.5", "embedding=0.25"}) {
+        options.rules.push_back(parse_placement_rule(rule));
+    }
+    const Plan plan = make_plan(config, {8, 100, 28}, profile, budgets_of(profile), options);
+    const std::vector<WeightSpec> specs = weight_specs(config);
+    for (size_t i = 0; i < specs.size(); ++i) {
+        const int64_t expected = specs[i].name == "layers.3.up" ? specs[i].shape.atoms()
+                                 : specs[i].name == "embedding" ? specs[i].shape.atoms() / 4
+                                 : specs[i].name == "positions" ? plan.placement[i]
+                                                                : 0;
+        EXPECT_EQ(plan.placement[i], expected) << specs[i].name;
+    }
+    EXPECT_EQ(plan.kv_remote_pages, 8);
+    EXPECT_EQ(plan.kv_local_pages, 8);
+
+    options.offload_ratio = 0.5;  // the rules leave the positions open, and nothing else
+    EXPECT_THROW(make_plan(config, {8, 100, 28}, profile, budgets_of(profile), options), Error);
+    options.offload_ratio.reset();
+    options.rules = {parse_placement_rule("layer.*=remote")};
+    EXPECT_THROW(make_plan(config, {8, 100, 28}, profile, budgets_of(profile), options), Error);
+    for (const char* bad : {"", "=remote", "up", "up=", "up=2", "up=-0.1", "up=far", "up=0.5x"}) {
+        EXPECT_THROW(parse_placement_rule(bad), Error) << bad;
+    }
+}
+
+TEST(Planner, SlidingWindowsReadLessOfTheCache) {
+    ModelConfig config = preset_config("mistral-7b");
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const Workload workload = {4, 16384, 32};
+    const double windowed = make_plan(config, workload, profile, {kPlenty, kPlenty}).kv_read_bytes;
+    config.sliding_window.clear();
+    const double full = make_plan(config, workload, profile, {kPlenty, kPlenty}).kv_read_bytes;
+    EXPECT_NEAR(windowed / full, 4096 / (16384 + 16.5), 1e-6);
+}
+
+TEST(Planner, RefusesWhatMakesNoSense) {
+    const ModelConfig config = preset_config("opt-125m");
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const Budgets budgets = {kPlenty, kPlenty};
+    EXPECT_THROW(make_plan(config, {0, 1, 1}, profile, budgets), Error);
+    EXPECT_THROW(make_plan(config, {1, 0, 1}, profile, budgets), Error);
+    EXPECT_THROW(make_plan(config, {1, 1, 0}, profile, budgets), Error);
+    EXPECT_THROW(make_plan(config, {1, 2048, 1}, profile, budgets), Error);
+    PlanOptions options;
+    options.offload_ratio = 1.01;
+    EXPECT_THROW(make_plan(config, {1, 1, 1}, profile, budgets, options), Error);
+    options = {};
+    options.prefill_chunk = 0;
+    EXPECT_THROW(make_plan(config, {1, 1, 1}, profile, budgets, options), Error);
+}
+
+TEST(Planner, SaysWhichGivenRatioWouldFit) {
+    const ModelConfig config = preset_config("opt-30b");
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    PlanOptions options;
+    options.offload_ratio = 0.1;
+    try {
+        make_plan(config, {8, 32, 32}, profile, {30 * kGiB, kPlenty}, options);
+        FAIL() << "50 GiB in 30";
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        const std::string words = "smallest ratio that fits is ";
+        ASSERT_THAT(message, HasSubstr(words));
+        options.offload_ratio = std::stod(message.substr(message.find(words) + words.size()));
+    }
+    options.transport = Transport::kDirect;
+    make_plan(config, {8, 32, 32}, profile, {30 * kGiB, kPlenty}, options);
+    *options.offload_ratio -= 2e-4;
+    EXPECT_THROW(make_plan(config, {8, 32, 32}, profile, {30 * kGiB, kPlenty}, options), Error);
+}
+
+}  // namespace
+}  // namespace dak
