@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ops/cuda/check.h"
+#include "ops/cuda/device_array.h"
 #include "ops/cuda/reference.h"
 #include "ops/cuda/split_gemm/split_gemm.h"
 
@@ -20,41 +21,6 @@
 namespace dak::cuda {
 
 inline constexpr int64_t kGuardRows = 1;  // rows past the end of y that must stay as they were
-inline constexpr uint8_t kPoison = 0xff;  // NaN in every type
-
-/// Device memory with a host copy.
-template <typename T>
-class DeviceArray {
-  public:
-    explicit DeviceArray(const std::vector<T>& values) : size_(values.size()) {
-        allocate();
-        upload(values);
-    }
-    explicit DeviceArray(size_t size) : size_(size) { allocate(); }
-    DeviceArray(const DeviceArray&) = delete;
-    DeviceArray& operator=(const DeviceArray&) = delete;
-    ~DeviceArray() { cudaFree(data_); }
-
-    T* data() const { return data_; }
-    void upload(const std::vector<T>& values) {
-        check(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyDefault), "upload");
-    }
-    std::vector<T> download() const {
-        std::vector<T> values(size_);
-        check(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDefault), "download");
-        return values;
-    }
-    void poison() { check(cudaMemset(data_, kPoison, size_ * sizeof(T)), "poison"); }
-
-  private:
-    void allocate() {
-        void* memory = nullptr;
-        check(cudaMalloc(&memory, std::max<size_t>(16, size_ * sizeof(T))), "test memory");
-        data_ = static_cast<T*>(memory);
-    }
-    size_t size_;
-    T* data_ = nullptr;
-};
 
 enum class RemoteTier { kHost, kLoopback, kStaged };
 

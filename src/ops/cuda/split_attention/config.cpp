@@ -1,0 +1,72 @@
+#include "ops/cuda/split_attention/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/cuda/split_attention/params.h"
+
+namespace dak::cuda {
+namespace {
+
+// Two kernels overlap under programmatic launch, on one SM and on the link.
+constexpr int64_t kMaxSharedBytes = 110 * kKiB;
+constexpr int kOverlappingKernels = 2;
+// Less in flight does not reach the full rate of an SM's share of HBM.
+constexpr int64_t kMinRingBytes = 64 * kKiB;
+
+void check_shape(const AttentionShape& shape) {
+    require(shape.dtype == DType::kBF16 || shape.dtype == DType::kF16,
+            "split attention: the KV cache must be bf16 or fp16, not {}", name_of(shape.dtype));
+    constexpr int64_t kHeadDims[] = {64, 80, 96, 128, 256};
+    require(std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims),
+            "split attention: head_dim {} is not one of 64, 80, 96, 128, 256", shape.head_dim);
+    require(shape.num_kv_heads > 0 && shape.num_heads > 0 &&
+                shape.num_heads % shape.num_kv_heads == 0 &&
+                shape.num_heads / shape.num_kv_heads <= kMaxHeadGroup,
+            "split attention: {} query heads over {} KV heads; the ratio must be 1 to {}",
+            shape.num_heads, shape.num_kv_heads, kMaxHeadGroup);
+    require(shape.max_sequences > 0 && shape.max_sequences <= kMaxSequences,
+            "split attention: {} sequences; at most {} at once", shape.max_sequences,
+            kMaxSequences);
+    require(shape.max_pages > 0, "split attention: sequences need room for at least one page");
+}
+
+}  // namespace
+
+std::string AttentionConfig::to_string() const {
+    return fmt::format("{} CTAs, {} of them remote ({} slots), ring {}, queries {}, results {}",
+                       ctas, remote_ctas, remote_slots, slots, query_slots, result_slots);
+}
+
+AttentionConfig choose_attention_config(const AttentionShape& shape,
+                                        const AttentionMachine& machine) {
+    check_shape(shape);
+    const auto head_dim = static_cast<int>(shape.head_dim);
+    const auto group = static_cast<int>(shape.num_heads / shape.num_kv_heads);
+    AttentionConfig config;
+    config.ctas = machine.sms;
+    // Short segments follow each other quickly where a KV head has few query heads.
+    config.query_slots = group <= 2 ? 4 : 2;
+    config.result_slots = group == 1 ? 4 : group == 2 ? 2 : 1;
+    const int64_t block = kv_block_bytes(head_dim);
+    const int64_t fixed =
+        decode_shared_bytes(head_dim, group, 0, config.query_slots, config.result_slots);
+    // Slots are taken in pairs of K and V; an odd one helps all the same.
+    config.slots = static_cast<int>(std::clamp((kMaxSharedBytes - fixed) / block,
+                                               std::max<int64_t>(3, ceil_div(kMinRingBytes, block)),
+                                               int64_t{kMaxDecodeSlots}));
+    // Enough remote CTAs for the link's rate with a factor 2 to spare, within the window.
+    config.remote_slots = static_cast<int>(
+        std::clamp(kMinRingBytes / block, int64_t{2}, static_cast<int64_t>(config.slots)));
+    const int64_t in_flight = config.remote_slots * block;
+    const double cta_gbps = static_cast<double>(in_flight) / machine.remote_latency_us / 1e3;
+    const auto by_rate = static_cast<int64_t>(2 * machine.remote_gbps / cta_gbps) + 1;
+    const int64_t by_window = machine.window_bytes / (kOverlappingKernels * in_flight);
+    config.remote_ctas = static_cast<int>(
+        std::clamp(std::min(by_rate, by_window), int64_t{1}, int64_t{machine.sms} / 2));
+    return config;
+}
+
+}  // namespace dak::cuda

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "ops/cuda/split_attention/params.h"
+
+namespace dak::cuda {
+
+/// Enqueues the kernels that make a work list. Errors are left for cudaGetLastError.
+void launch_plan(const PlanParams& params, cudaStream_t stream);
+
+/// Entry points of the compiled kernels, for cudaLaunchKernelExC; Element is __nv_bfloat16 or
+/// __half. Null when there is no such one. They take their parameter struct.
+template <typename Element>
+const void* decode_attention_kernel(int head_dim, int rows);
+template <typename Element>
+const void* prefill_attention_kernel(int head_dim);
+
+/// Threads and bytes of dynamic shared memory of a prefill CTA.
+int prefill_attention_threads();
+uint32_t prefill_attention_shared_bytes(int head_dim);
+
+}  // namespace dak::cuda

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cuda/split_gemm/schedule.h"
+
+// What the host hands to the kernels by value, and what the planning kernel leaves for them in
+// device memory.
+
+namespace dak::cuda {
+
+inline constexpr int kMaxHeadGroup = 16;    // query heads that share a KV head
+inline constexpr int kMaxSequences = 1024;  // the planner scans them with one thread each
+inline constexpr int kConsumerWarps = 4;    // 16 tokens of a page each
+inline constexpr int kMaxDecodeSlots = 16;  // K or V blocks in the ring
+inline constexpr int kMaxQuerySlots = 4;
+inline constexpr int kMaxResultSlots = 4;
+inline constexpr uint32_t kPanelBytes = 8192;  // 64 tokens x 128 bytes
+
+/// Query heads that one instance of the decode kernel serves: 1, 4, 8 or 16.
+constexpr int decode_rows(int head_group) {
+    return head_group == 1 ? 1 : head_group <= 4 ? 4 : head_group <= 8 ? 8 : 16;
+}
+constexpr int decode_epilogue_warps(int rows) { return rows >= 4 ? 2 : 1; }
+constexpr int decode_threads(int rows) {
+    return 32 * (kConsumerWarps + 2 + decode_epilogue_warps(rows));
+}
+
+// ---- the decode kernel's shared memory --------------------------------------------------------
+
+constexpr uint32_t kv_block_bytes(int head_dim) {
+    return 64u * static_cast<uint32_t>(head_dim) * 2;
+}
+/// Rows of q in shared memory are an odd number of 16-byte chunks apart: no bank conflicts.
+constexpr uint32_t query_row_bytes(int head_dim) {
+    return static_cast<uint32_t>(head_dim) * 2 + 16;
+}
+constexpr uint32_t query_slot_bytes(int head_dim, int head_group) {
+    return static_cast<uint32_t>(head_group) * query_row_bytes(head_dim);
+}
+/// A row of a partial result: head_dim sums, then the largest score, the sum of weights, 2 unused.
+constexpr int part_row_floats(int head_dim) { return head_dim + 4; }
+/// One partial result of each consumer warp.
+constexpr uint32_t result_slot_bytes(int head_dim, int head_group) {
+    return static_cast<uint32_t>(kConsumerWarps * head_group * part_row_floats(head_dim)) * 4;
+}
+constexpr uint32_t decode_shared_bytes(int head_dim, int head_group, int slots, int query_slots,
+                                       int result_slots) {
+    return static_cast<uint32_t>(slots) * kv_block_bytes(head_dim) +
+           static_cast<uint32_t>(query_slots) * query_slot_bytes(head_dim, head_group) +
+           static_cast<uint32_t>(result_slots) * result_slot_bytes(head_dim, head_group);
+}
+
+// ---- the work list of a decode step -----------------------------------------------------------
+
+/// Tokens [begin, end) of a page, which is the `page`th of its tier.
+struct PageEntry {
+    uint32_t page;
+    uint8_t begin;
+    uint8_t end;
+    uint8_t newest;  ///< holds the token that this step appends
+    uint8_t unused;
+};
+static_assert(sizeof(PageEntry) == 8);
+
+/// One CTA's range of its tier's list of pages, which is ordered by (sequence, KV head, page).
+struct alignas(16) CtaWork {
+    int32_t sequence;
+    int32_t kv_head;
+    int32_t page;            ///< first page, counted among the sequence's pages in the tier
+    int32_t count;           ///< pages of the range
+    int32_t sequence_pages;  ///< pages of `sequence` in the tier
+    int32_t remote;
+    int32_t unused[2];
+    PageEntry first[8];  ///< entries of `sequence` from `page` on
+};
+static_assert(sizeof(CtaWork) == 96);
+
+struct WorkTotals {
+    Shares local, remote;  ///< of the pages among the CTAs of the tier
+    int32_t local_ctas, remote_ctas;
+    int32_t mixed;  ///< sequences with pages in both tiers
+    int32_t unused;
+};
+
+/// Device memory of a work list. [2] is the tier, local first.
+struct WorkList {
+    WorkTotals* totals = nullptr;
+    CtaWork* ctas = nullptr;
+    int32_t* counts = nullptr;     ///< [2][sequences] pages
+    int32_t* starts = nullptr;     ///< [2][sequences + 1] pages of all sequences before
+    int32_t* mixed = nullptr;      ///< sequences with pages in both tiers
+    PageEntry* entries = nullptr;  ///< [2][sequences][entry_stride]
+    int entry_stride = 0;
+};
+
+struct PlanParams {
+    const int32_t* lengths;
+    const int32_t* pages;
+    int64_t pages_stride;
+    WorkList list;
+    int sequences;
+    int kv_heads;
+    int ctas;
+    int remote_ctas;
+    int num_local_pages;
+    int sliding_window;
+};
+
+struct DecodeAttentionParams {
+    const void* q;
+    void* out;
+    int64_t ldq, ldo;
+    const uint8_t* local;
+    const uint8_t* remote;
+    WorkList list;
+    /// Slots of partial results, [head_group][part_row_floats]: one of each CTA, then one of each
+    /// (sequence, KV head) in each tier. They hold all ones between uses.
+    float* parts;
+    int sequences, kv_heads, head_group;
+    int slots, remote_slots, query_slots, result_slots;
+    float score_scale;  ///< of products, to the argument of tanh or of 2^x
+    float cap_scale;    ///< of tanh, to the argument of 2^x; 0: no cap
+};
+
+struct PrefillAttentionParams {
+    const void* q;
+    void* out;
+    int64_t ldq, ldo;
+    const uint8_t* local;
+    const uint8_t* remote;
+    const int32_t* lengths;
+    const int32_t* query_starts;
+    const int32_t* pages;
+    int64_t pages_stride;
+    int num_local_pages;
+    int sequences, kv_heads, head_group;
+    int sliding_window;
+    float score_scale;
+    float cap_scale;
+};
+
+}  // namespace dak::cuda

@@ -1,0 +1,234 @@
+#include "ops/cuda/split_attention/split_attention.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <array>
+#include <numbers>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/cuda/check.h"
+#include "ops/cuda/split_attention/kernels.h"
+
+namespace dak::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;                         // of the arrays in the workspace
+constexpr int64_t kMaxSharedBytes = 227 * kKiB - 2 * kKiB;  // less the static part, rounded up
+
+int head_group(const AttentionArgs& args) {
+    return static_cast<int>(args.num_heads / args.kv.layout.num_kv_heads);
+}
+
+void check_rows(const char* name, const void* rows, int64_t stride, int64_t width) {
+    require(stride % 8 == 0 && stride >= width && reinterpret_cast<uintptr_t>(rows) % 16 == 0,
+            "split attention: {} needs 16-byte aligned rows of at least {} elements, not stride {} "
+            "at {}",
+            name, width, stride, rows);
+}
+
+void check_args(const AttentionArgs& args) {
+    const KvPageLayout& layout = args.kv.layout;
+    const int64_t width = args.num_heads * layout.head_dim;
+    check_rows("q", args.q, args.ldq, width);
+    check_rows("out", args.out, args.ldo, width);
+    require(args.batch.sequences > 0 && args.batch.lengths != nullptr &&
+                args.batch.pages != nullptr && args.batch.pages_stride > 0,
+            "split attention: no sequences");
+    require(args.sliding_window >= 0 && args.soft_cap >= 0,
+            "split attention: sliding window {} and soft cap {} must not be negative",
+            args.sliding_window, args.soft_cap);
+}
+
+/// Scores as arguments of 2^x: products times score_scale, then, with a cap, tanh times cap_scale.
+struct ScoreScales {
+    float score, cap;
+};
+ScoreScales score_scales(const AttentionArgs& args) {
+    constexpr auto kLog2E = std::numbers::log2e_v<float>;
+    if (args.soft_cap > 0) return {args.scale / args.soft_cap, args.soft_cap * kLog2E};
+    return {args.scale * kLog2E, 0};
+}
+
+void launch(const void* kernel, int ctas, int threads, uint32_t shared_bytes, bool programmatic,
+            cudaStream_t stream, void* params) {
+    require(kernel != nullptr, "split attention: no kernel for this shape");
+    require(shared_bytes <= kMaxSharedBytes, "split attention: {} of shared memory do not fit",
+            format_bytes(int64_t{shared_bytes}));
+    // Cheap after the first time, and needed on every device.
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          "split attention: shared memory");
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t launch{};
+    launch.gridDim = dim3(static_cast<unsigned>(ctas));
+    launch.blockDim = dim3(static_cast<unsigned>(threads));
+    launch.dynamicSmemBytes = shared_bytes;
+    launch.stream = stream;
+    launch.attrs = &attribute;
+    launch.numAttrs = programmatic ? 1 : 0;
+    void* arguments[] = {params};
+    check(cudaLaunchKernelExC(&launch, kernel, arguments), "split attention");
+}
+
+/// Offsets of a work list's arrays from its start; entries come last.
+struct ListOffsets {
+    int64_t totals, ctas, counts, starts, mixed, entries, end;
+
+    ListOffsets(const AttentionShape& shape, int64_t max_ctas) {
+        int64_t used = 0;
+        const auto take = [&](int64_t bytes) {
+            return std::exchange(used, used + round_up(bytes, kAlignment));
+        };
+        totals = take(sizeof(WorkTotals));
+        ctas = take(max_ctas * int64_t{sizeof(CtaWork)});
+        counts = take(2 * shape.max_sequences * 4);
+        starts = take(2 * (shape.max_sequences + 1) * 4);
+        mixed = take(shape.max_sequences * 4);
+        entries = take(2 * shape.max_sequences * shape.max_pages * int64_t{sizeof(PageEntry)});
+        end = used;
+    }
+};
+
+}  // namespace
+
+AttentionWorkspace::AttentionWorkspace(const AttentionShape& shape, const AttentionConfig& config,
+                                       int windows)
+    : shape_(shape), ctas_(config.ctas), max_lists_(static_cast<size_t>(windows)) {
+    const int64_t slots =
+        ctas_ + (shape.remote_pages ? 2 * shape.max_sequences * shape.num_kv_heads : 0);
+    const auto head_dim = static_cast<int>(shape.head_dim);
+    const int64_t slot_floats = shape.num_heads / shape.num_kv_heads * part_row_floats(head_dim);
+    part_bytes_ = round_up(slots * slot_floats * 4, kAlignment);
+    list_bytes_ = ListOffsets(shape, ctas_).end;
+    bytes_ = part_bytes_ + windows * list_bytes_;
+    check(cudaMalloc(&memory_, static_cast<size_t>(bytes_)), "split attention: workspace");
+    // All ones say that a part is not there yet.
+    check(cudaMemset(memory_, 0xff, static_cast<size_t>(part_bytes_)),
+          "split attention: workspace");
+}
+
+AttentionWorkspace::AttentionWorkspace(AttentionWorkspace&& other) noexcept
+    : shape_(other.shape_),
+      ctas_(other.ctas_),
+      memory_(std::exchange(other.memory_, nullptr)),
+      bytes_(other.bytes_),
+      part_bytes_(other.part_bytes_),
+      list_bytes_(other.list_bytes_),
+      max_lists_(other.max_lists_),
+      planned_(std::move(other.planned_)) {}
+
+AttentionWorkspace::~AttentionWorkspace() {
+    if (memory_ != nullptr) cudaFree(memory_);
+}
+
+WorkList AttentionWorkspace::list_at(size_t index) const {
+    std::byte* base =
+        static_cast<std::byte*>(memory_) + part_bytes_ + static_cast<int64_t>(index) * list_bytes_;
+    const ListOffsets offsets(shape_, ctas_);
+    return {.totals = reinterpret_cast<WorkTotals*>(base + offsets.totals),
+            .ctas = reinterpret_cast<CtaWork*>(base + offsets.ctas),
+            .counts = reinterpret_cast<int32_t*>(base + offsets.counts),
+            .starts = reinterpret_cast<int32_t*>(base + offsets.starts),
+            .mixed = reinterpret_cast<int32_t*>(base + offsets.mixed),
+            .entries = reinterpret_cast<PageEntry*>(base + offsets.entries),
+            .entry_stride = static_cast<int>(shape_.max_pages)};
+}
+
+WorkList AttentionWorkspace::plan_list(int64_t window, int64_t sequences) {
+    auto planned = std::ranges::find(planned_, window, &Planned::window);
+    if (planned == planned_.end()) {
+        require(planned_.size() < max_lists_,
+                "split attention: the workspace is for {} sliding windows, {} is one more",
+                max_lists_, window);
+        planned = planned_.insert(planned, {window, sequences});
+    }
+    planned->sequences = sequences;
+    return list_at(static_cast<size_t>(planned - planned_.begin()));
+}
+
+WorkList AttentionWorkspace::list(int64_t window, int64_t sequences) const {
+    const auto planned = std::ranges::find(planned_, window, &Planned::window);
+    require(planned != planned_.end() && planned->sequences == sequences,
+            "split attention: no plan for sliding window {} and {} sequences", window, sequences);
+    return list_at(static_cast<size_t>(planned - planned_.begin()));
+}
+
+AttentionMachine current_attention_machine() {
+    int device = 0;
+    AttentionMachine machine;
+    check(cudaGetDevice(&device), "current device");
+    check(cudaDeviceGetAttribute(&machine.sms, cudaDevAttrMultiProcessorCount, device),
+          "number of SMs");
+    return machine;
+}
+
+void plan_decode_attention(const AttentionArgs& args, const AttentionConfig& config,
+                           AttentionWorkspace& workspace, cudaStream_t stream) {
+    const AttentionBatch& batch = args.batch;
+    const AttentionShape& shape = workspace.shape();
+    require(batch.sequences > 0 && batch.sequences <= shape.max_sequences,
+            "split attention: {} sequences, but the workspace is for {}", batch.sequences,
+            shape.max_sequences);
+    require(config.ctas <= workspace.ctas(), "split attention: \"{}\" but the workspace is for {}",
+            config.to_string(), workspace.ctas());
+    PlanParams params{};
+    params.lengths = batch.lengths;
+    params.pages = batch.pages;
+    params.pages_stride = batch.pages_stride;
+    params.list = workspace.plan_list(args.sliding_window, batch.sequences);
+    params.sequences = static_cast<int>(batch.sequences);
+    params.kv_heads = static_cast<int>(args.kv.layout.num_kv_heads);
+    params.ctas = config.ctas;
+    params.remote_ctas = config.remote_ctas;
+    params.num_local_pages = static_cast<int>(args.kv.num_local_pages);
+    params.sliding_window = static_cast<int>(args.sliding_window);
+    launch_plan(params, stream);
+    check(cudaGetLastError(), "split attention: plan");
+}
+
+void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
+                      const AttentionWorkspace& workspace, cudaStream_t stream, bool programmatic) {
+    check_args(args);
+    const KvPageLayout& layout = args.kv.layout;
+    const AttentionShape& shape = workspace.shape();
+    require(layout.head_dim == shape.head_dim && layout.num_kv_heads == shape.num_kv_heads &&
+                args.num_heads == shape.num_heads && layout.dtype == shape.dtype,
+            "split attention: the workspace is for other heads than this cache has");
+    require(args.kv.remote == nullptr || shape.remote_pages,
+            "split attention: the workspace is for a cache without remote pages");
+    const ScoreScales scales = score_scales(args);
+    DecodeAttentionParams params{};
+    params.q = args.q;
+    params.out = args.out;
+    params.ldq = args.ldq;
+    params.ldo = args.ldo;
+    params.local = reinterpret_cast<const uint8_t*>(args.kv.local);
+    params.remote = reinterpret_cast<const uint8_t*>(args.kv.remote);
+    params.list = workspace.list(args.sliding_window, args.batch.sequences);
+    params.parts = workspace.parts();
+    params.sequences = static_cast<int>(args.batch.sequences);
+    params.kv_heads = static_cast<int>(layout.num_kv_heads);
+    params.head_group = head_group(args);
+    params.slots = config.slots;
+    params.remote_slots = config.remote_slots;
+    params.query_slots = config.query_slots;
+    params.result_slots = config.result_slots;
+    params.score_scale = scales.score;
+    params.cap_scale = scales.cap;
+    const auto head_dim = static_cast<int>(layout.head_dim);
+    const int rows = decode_rows(params.head_group);
+    const void* kernel = layout.dtype == DType::kBF16
+                             ? decode_attention_kernel<__nv_bfloat16>(head_dim, rows)
+                             : decode_attention_kernel<__half>(head_dim, rows);
+    launch(kernel, config.ctas, decode_threads(rows),
+           decode_shared_bytes(head_dim, params.head_group, config.slots, config.query_slots,
+                               config.result_slots),
+           programmatic, stream, &params);
+}
+
+}  // namespace dak::cuda
