@@ -13,6 +13,8 @@ Each tiny random model becomes a Hugging Face folder (config.json, model.safeten
                              "margins"          how far it was ahead of the second-best logit
                          }]}
     expected_logits.bin  float32, little-endian, [prompts, vocab_size]: after the prompt's last token
+    low_precision.json   {"bf16", "fp16"}: the largest error of such a logit when PyTorch computes in
+                         that type
 
 smollm2-135m-instruct.json has the same fields and, for each prompt, the user's text, the rendered
 chat prompt and the eight best tokens after it. The reference computes in fp32 from the weights as
@@ -27,6 +29,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers
 from tokenizers import Tokenizer
@@ -86,10 +89,10 @@ def tiny_models():
             vocab_size=101, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, head_dim=16,
             rope_parameters=LLAMA3_ROPE, **COMMON), old_keys=True),
-        # No size is a multiple of 64.
+        # No size is a multiple of 64; the heads are not as wide together as the hidden state.
         TinyModel("llama-linear-rope", LlamaConfig(
             vocab_size=157, hidden_size=60, intermediate_size=90, num_hidden_layers=3,
-            num_attention_heads=3, num_key_value_heads=3,
+            num_attention_heads=3, num_key_value_heads=3, head_dim=16,
             rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.5), **COMMON),
             old_keys=True, shard_bytes=100_000),
         # The scaling starts past max_position_embeddings: in the middle of decoding from a prompt
@@ -164,9 +167,9 @@ def save(model, tiny, folder):
         path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
-def load(folder):
+def load(folder, dtype=torch.float32):
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager")
+        folder, dtype=dtype, attn_implementation="eager")
     return model.eval()
 
 
@@ -237,6 +240,24 @@ def make_tiny(tiny, seed):
               f"smallest margin {margins.min():.4f}, logits' std {first.std():.2f}")
     write_expected(folder / "expected.json", vocab_size, MAX_NEW_TOKENS, records)
     torch.cat(first_logits).numpy().astype("<f4").tofile(folder / "expected_logits.bin")
+    write_low_precision_errors(folder, vocab_size)
+
+
+@torch.no_grad()
+def write_low_precision_errors(folder, vocab_size):
+    """What a computation in 16 bits may be expected to err."""
+    expected = torch.from_numpy(
+        np.fromfile(folder / "expected_logits.bin", "<f4").reshape(-1, vocab_size))
+    prompts = [torch.tensor([record["prompt_ids"]]) for record in
+               json.loads((folder / "expected.json").read_text(encoding="utf-8"))["prompts"]]
+    errors = {}
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        model = load(folder, dtype)
+        logits = torch.cat([copy.deepcopy(model)(prompt).logits[:, -1].float()
+                            for prompt in prompts])
+        errors[name] = round((logits - expected).abs().max().item(), 6)
+    (folder / "low_precision.json").write_text(json.dumps(errors) + "\n")
+    print(f"{folder.name}: errors {errors}")
 
 
 def make_smollm2(model_dir):
@@ -265,15 +286,26 @@ def make_smollm2(model_dir):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, required=True,
-                        help="folder of SmolLM2-135M-Instruct (tools/fetch_smollm2.sh makes it)")
+    parser.add_argument("--model", type=Path,
+                        help="folder of SmolLM2-135M-Instruct (tools/fetch_smollm2.sh makes it); "
+                             "without it, only the tiny models are made")
+    parser.add_argument("--only", action="append", metavar="NAME",
+                        help="make this tiny model only; may be given several times")
+    parser.add_argument("--errors-only", action="store_true",
+                        help="make low_precision.json of the models that are there, nothing else")
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     GOLDEN_DIR.mkdir(parents=True, exist_ok=True)
     for seed, tiny in enumerate(tiny_models()):
-        make_tiny(tiny, seed)
-    make_smollm2(args.model)
+        if args.only and tiny.name not in args.only:
+            continue
+        if args.errors_only:
+            write_low_precision_errors(GOLDEN_DIR / tiny.name, tiny.config.vocab_size)
+        else:
+            make_tiny(tiny, seed)
+    if args.model:
+        make_smollm2(args.model)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ class CudaExecutor : public Executor {
         : vocab_size_(config.vocab_size),
           limits_(limits_of(options)),
           inputs_(config, limits_),
-          transformer_(config, weights, cache, current_gemm_machine(), limits_.most,
+          transformer_(config, weights, cache, current_gemm_machine(), limits_,
                        staging_of(config, weights, options)),
           draws_(options.max_batch),
           buckets_(batch_buckets(options.max_batch)) {

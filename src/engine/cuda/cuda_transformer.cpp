@@ -5,6 +5,7 @@
 
 #include "ops/cuda/check.h"
 #include "ops/cuda/small_ops/small_ops.h"
+#include "ops/cuda/split_attention/generic_attention.h"
 #include "ops/ops.h"
 
 namespace dak::cuda {
@@ -42,6 +43,10 @@ int64_t vector_bytes(const ModelConfig& config) {
            padded(config.embedding_size * kFloat) + padded(config.head_dim * kFloat);
 }
 
+bool has_fast_attention(int64_t head_dim) {
+    return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+}
+
 int64_t logits_stride_of(const ModelConfig& config) { return stride_of(config.vocab_size); }
 
 }  // namespace
@@ -72,22 +77,35 @@ int64_t CudaTransformer::bytes(const ModelConfig& config, const StepShape& most)
 
 CudaTransformer::CudaTransformer(const ModelConfig& config, const ModelWeights& weights,
                                  const KvCache& cache, const GemmMachine& machine,
-                                 const StepShape& most, const std::optional<StagingSizes>& staging)
+                                 const StepLimits& limits,
+                                 const std::optional<StagingSizes>& staging)
     : config_(config),
       weights_(weights),
       cache_(cache),
       machine_(machine),
-      arena_(Arena::device("activations", bytes(config, most))),
-      residual_(matrix(most.rows, config.hidden_size)),
-      hidden_(matrix(most.rows, config.hidden_size)),
-      qkv_(matrix(most.rows, qkv_width(config))),
-      attention_out_(matrix(most.rows, config.q_size())),
-      mlp_(matrix(most.rows, config.intermediate_size)),
+      arena_(Arena::device("activations", bytes(config, limits.most))),
+      residual_(matrix(limits.most.rows, config.hidden_size)),
+      hidden_(matrix(limits.most.rows, config.hidden_size)),
+      qkv_(matrix(limits.most.rows, qkv_width(config))),
+      attention_out_(matrix(limits.most.rows, config.q_size())),
+      mlp_(matrix(limits.most.rows, config.intermediate_size)),
       gemm_workspace_(machine) {
-    if (projects_embedding(config)) embedded_ = matrix(most.rows, config.embedding_size);
+    if (projects_embedding(config)) embedded_ = matrix(limits.most.rows, config.embedding_size);
     logits_ = reinterpret_cast<float*>(
-        arena_.allocate(most.sequences * logits_stride_of(config) * int64_t{sizeof(float)}));
+        arena_.allocate(limits.most.sequences * logits_stride_of(config) * int64_t{sizeof(float)}));
     upload_vectors();
+    if (has_fast_attention(config.head_dim)) {
+        const AttentionShape shape{.num_heads = config.num_heads,
+                                   .num_kv_heads = config.num_kv_heads,
+                                   .head_dim = config.head_dim,
+                                   .dtype = config.dtype,
+                                   .max_sequences = limits.most.sequences,
+                                   .max_pages = KvCache::pages_for(limits.max_tokens),
+                                   .remote_pages = cache.num_remote_pages() > 0};
+        attention_config_ = choose_attention_config(shape, current_attention_machine());
+        attention_workspace_.emplace(shape, attention_config_,
+                                     static_cast<int>(first_layers_of_windows().size()));
+    }
     if (staging) stager_.emplace(streamed_weights(config, weights), *staging);
 }
 
@@ -140,9 +158,7 @@ void CudaTransformer::enqueue(const StepView& step, bool decode, int64_t max_que
     next_product_ = 0;
     if (stager_) stager_->begin_step(stream);
     embed(step, stream);
-    if (decode) {
-        plan_decode_attention(attention_args(0), attention_workspace_, stream);
-    }
+    if (decode && attention_workspace_) plan_attention(stream);
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) run_layer(layer, stream);
     project_logits(step, stream);
     if (stager_) stager_->end_step(stream);
@@ -272,8 +288,31 @@ void CudaTransformer::run_layer(int64_t layer, cudaStream_t stream) {
     }
 }
 
+int64_t CudaTransformer::sliding_window(int64_t layer) const {
+    const auto& windows = config_.sliding_window;
+    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)].value_or(0);
+}
+
+/// One layer for each sliding window that layers have: they share a decode step's work list.
+std::vector<int64_t> CudaTransformer::first_layers_of_windows() const {
+    std::vector<int64_t> layers;
+    for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+        const auto same = [&](int64_t other) {
+            return sliding_window(other) == sliding_window(layer);
+        };
+        if (std::ranges::none_of(layers, same)) layers.push_back(layer);
+    }
+    return layers;
+}
+
+void CudaTransformer::plan_attention(cudaStream_t stream) {
+    for (const int64_t layer : first_layers_of_windows()) {
+        plan_decode_attention(attention_args(layer), attention_config_, *attention_workspace_,
+                              stream);
+    }
+}
+
 AttentionArgs CudaTransformer::attention_args(int64_t layer) const {
-    const auto& window = config_.sliding_window;
     return {.batch = {.sequences = step_.shape.sequences,
                       .lengths = step_.lengths,
                       .query_starts = decode_ ? nullptr : step_.query_starts,
@@ -282,7 +321,7 @@ AttentionArgs CudaTransformer::attention_args(int64_t layer) const {
             .kv = cache_.layer(layer),
             .num_heads = config_.num_heads,
             .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-            .sliding_window = window.empty() ? 0 : window[static_cast<size_t>(layer)].value_or(0),
+            .sliding_window = sliding_window(layer),
             .q = qkv_.data,
             .ldq = qkv_.stride,
             .out = attention_out_.data,
@@ -310,10 +349,10 @@ void CudaTransformer::run_attention(int64_t layer, bool qk_norm, bool rope, cuda
         args.k_norm = vectors.qk_norm_k.weight;
     }
     rope_append(args, stream);
-    if (decode_) {
-        decode_attention(attention_args(layer), attention_workspace_, stream);
+    if (decode_ && attention_workspace_) {
+        decode_attention(attention_args(layer), attention_config_, *attention_workspace_, stream);
     } else {
-        prefill_attention(attention_args(layer), max_query_tokens_, stream);
+        generic_attention(attention_args(layer), step_.shape.rows, stream);
     }
 }
 

@@ -27,7 +27,7 @@ class CudaTransformer {
     /// The arguments must outlive the object. With `staging` remote weights come through a ring of
     /// that size, otherwise they are read in place.
     CudaTransformer(const ModelConfig& config, const ModelWeights& weights, const KvCache& cache,
-                    const GemmMachine& machine, const StepShape& most,
+                    const GemmMachine& machine, const StepLimits& limits,
                     const std::optional<StagingSizes>& staging);
 
     /// Device bytes that the constructor takes.
@@ -71,6 +71,9 @@ class CudaTransformer {
                 int64_t out_features, const GemmEpilogue& epilogue, bool fp32_output,
                 cudaStream_t stream);
     void normalise(const Vector& norm, const Matrix& x, const Matrix& out, cudaStream_t stream);
+    int64_t sliding_window(int64_t layer) const;
+    std::vector<int64_t> first_layers_of_windows() const;
+    void plan_attention(cudaStream_t stream);
     AttentionArgs attention_args(int64_t layer) const;
 
     const ModelConfig& config_;
@@ -94,7 +97,9 @@ class CudaTransformer {
     float* logits_ = nullptr;
 
     GemmWorkspace gemm_workspace_;
-    AttentionWorkspace attention_workspace_;
+    /// Of the fast kernels; nothing for head sizes that they do not serve.
+    AttentionConfig attention_config_;
+    std::optional<AttentionWorkspace> attention_workspace_;
 
     std::optional<WeightStager> stager_;
     size_t next_product_ = 0;  ///< of the pass being enqueued, in the order of streamed_weights()

@@ -1,0 +1,224 @@
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "base/error.h"
+#include "engine/cuda/cuda_executor.h"
+#include "engine/cuda/cuda_transformer.h"
+#include "engine/engine.h"
+#include "engine/golden.h"
+#include "ops/cuda/check.h"
+
+namespace dak {
+namespace {
+
+using testing::GoldenPrompt;
+
+/// Where the remote tier lives: pinned host memory, or a second arena of the same GPU.
+enum class Remote : uint8_t { kHost, kLoopback };
+
+struct Setting {
+    DType dtype = DType::kBF16;
+    double ratio = 0;
+    Remote remote = Remote::kHost;
+    bool staged = false;
+    bool graphs = true;
+    int64_t prefill_chunk = 64;
+    int64_t max_batch = 3;
+};
+
+std::ostream& operator<<(std::ostream& out, const Setting& s) {
+    return out << name_of(s.dtype) << " ratio " << s.ratio
+               << (s.remote == Remote::kHost ? " host" : " loopback")
+               << (s.staged ? " staged" : " direct") << (s.graphs ? " graphs" : " eager")
+               << " chunk " << s.prefill_chunk << " batch " << s.max_batch;
+}
+
+TierMemory memory_of(Remote remote) {
+    return remote == Remote::kHost ? TierMemory::gpu_and_host() : TierMemory::gpu_and_peer(0);
+}
+
+ModelWeights load(const std::filesystem::path& model, const ModelConfig& config,
+                  const Setting& setting) {
+    return load_weights(model, config, uniform_placement(weight_specs(config), setting.ratio),
+                        {.num_threads = 2, .progress = false, .memory = memory_of(setting.remote)});
+}
+
+class CudaGolden : public ::testing::TestWithParam<std::filesystem::path> {
+  protected:
+    void SetUp() override {
+        int gpus = 0;
+        if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no GPU";
+    }
+
+    ModelConfig config(DType dtype) const {
+        ModelConfig result = load_config(GetParam());
+        result.dtype = dtype;
+        return result;
+    }
+
+    std::vector<std::vector<int32_t>> generate(const Setting& setting) const {
+        const ModelConfig model = config(setting.dtype);
+        const EngineOptions options{
+            .max_batch = setting.max_batch,
+            .kv_pages = 14,
+            .kv_remote_pages = std::llround(14 * setting.ratio),
+            .prefill_chunk = setting.prefill_chunk,
+            .memory = memory_of(setting.remote),
+            .make_executor = [&](const ModelConfig& c, const ModelWeights& w, KvCache& cache) {
+                return make_cuda_executor(
+                    c, w, cache,
+                    {.max_batch = setting.max_batch,
+                     .max_step_tokens = setting.prefill_chunk + setting.max_batch,
+                     .max_tokens = 256,
+                     .staged = setting.staged,
+                     .graphs = setting.graphs});
+            }};
+        Engine engine(model, load(GetParam(), model, setting), nullptr, options);
+        for (const GoldenPrompt& prompt : prompts_) {
+            engine.add({.prompt = prompt.prompt,
+                        .max_new_tokens = static_cast<int64_t>(prompt.greedy.size()),
+                        .ignore_eos = true});
+        }
+        std::vector<std::vector<int32_t>> tokens(prompts_.size());
+        while (!engine.idle()) {
+            for (Completion& completion : engine.step()) {
+                EXPECT_EQ(completion.error, "");
+                tokens.at(static_cast<size_t>(completion.id - 1)) = std::move(completion.tokens);
+            }
+        }
+        return tokens;
+    }
+
+    std::vector<GoldenPrompt> prompts_ = testing::read_golden(GetParam() / "expected.json");
+};
+
+/// Logits after each prompt, in one step of all of them.
+std::vector<float> logits_after(const ModelConfig& config, const ModelWeights& weights,
+                                const std::vector<GoldenPrompt>& prompts, const Setting& setting) {
+    const auto count = static_cast<int64_t>(prompts.size());
+    KvCache cache({config.num_kv_heads, config.head_dim, config.dtype}, config.num_layers, 16,
+                  std::llround(16 * setting.ratio), memory_of(setting.remote));
+    std::vector<std::vector<int32_t>> pages;
+    std::vector<SequenceChunk> chunks;
+    std::vector<Draw> draws;
+    const ops::Sampling greedy;
+    cuda::StepShape shape{0, count};
+    int64_t most = 0;
+    for (const GoldenPrompt& prompt : prompts) {
+        const auto length = static_cast<int64_t>(prompt.prompt.size());
+        pages.push_back(cache.allocate(KvCache::pages_for(length)));
+        shape.rows += length;
+        most = std::max(most, length);
+    }
+    for (size_t i = 0; i < prompts.size(); ++i) {
+        chunks.push_back({.tokens = prompts[i].prompt,
+                          .pages = pages[i],
+                          .rope_length = static_cast<int64_t>(prompts[i].prompt.size())});
+        draws.push_back({&greedy, prompts[i].prompt, {}});
+    }
+    const cuda::StepLimits limits{shape, 256};
+    std::optional<StagingSizes> staging;
+    if (setting.staged) staging = StagingSizes{kMiB, 64 * kKiB};
+    cuda::StepInputs inputs(config, limits);
+    cuda::CudaTransformer transformer(config, weights, cache, cuda::current_gemm_machine(), limits,
+                                      staging);
+    inputs.fill(shape, chunks, draws);
+    inputs.upload(shape, nullptr);
+    transformer.enqueue(inputs.view(shape), false, most, nullptr);
+    std::vector<float> logits;
+    for (int64_t i = 0; i < count; ++i) {
+        std::vector<float> row(static_cast<size_t>(config.vocab_size));
+        cuda::check(cudaMemcpy(row.data(), transformer.logits() + i * transformer.logits_stride(),
+                               row.size() * sizeof(float), cudaMemcpyDeviceToHost),
+                    "logits");
+        logits.insert(logits.end(), row.begin(), row.end());
+    }
+    return logits;
+}
+
+/// The largest error of a logit that plain PyTorch makes in this type, over all prompts
+/// (tools/make_goldens.py).
+double reference_error(const std::filesystem::path& model, DType dtype) {
+    return read_json_file(model / "low_precision.json").at(std::string(name_of(dtype)));
+}
+
+TEST_P(CudaGolden, LogitsErrTwiceAsMuchAsPlainLowPrecisionAtMost) {
+    std::vector<float> expected;
+    std::ifstream file(GetParam() / "expected_logits.bin", std::ios::binary);
+    const size_t vocab = static_cast<size_t>(config(DType::kBF16).vocab_size);
+    expected.resize(vocab * prompts_.size());
+    file.read(reinterpret_cast<char*>(expected.data()),
+              static_cast<std::streamsize>(expected.size() * sizeof(float)));
+    ASSERT_TRUE(file);
+    for (const Setting& setting :
+         {Setting{DType::kBF16, 0.0}, Setting{DType::kBF16, 0.3}, Setting{DType::kBF16, 1.0},
+          Setting{DType::kF16, 0.0}, Setting{DType::kF16, 0.3, Remote::kLoopback},
+          Setting{DType::kBF16, 0.3, Remote::kHost, true},
+          Setting{DType::kF16, 1.0, Remote::kHost, true}}) {
+        SCOPED_TRACE(::testing::Message() << setting);
+        const ModelConfig model = config(setting.dtype);
+        const ModelWeights weights = load(GetParam(), model, setting);
+        const std::vector<float> logits = logits_after(model, weights, prompts_, setting);
+        for (size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
+            double error = 0;
+            for (size_t i = 0; i < vocab; ++i) {
+                const float value = logits[prompt * vocab + i];
+                ASSERT_TRUE(std::isfinite(value)) << "prompt " << prompt << ", logit " << i;
+                error =
+                    std::max(error, std::abs(double{value} - double{expected[prompt * vocab + i]}));
+            }
+            EXPECT_LE(error, 2 * reference_error(GetParam(), setting.dtype))
+                << "prompt of " << prompts_[prompt].prompt.size() << " tokens";
+        }
+    }
+}
+
+TEST_P(CudaGolden, GreedyTokensEqualHuggingFaceUpToRounding) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        const double margin = 4 * reference_error(GetParam(), dtype);  // both logits may err by 2
+        for (const double ratio : {0.0, 0.3, 1.0}) {
+            for (const bool staged : {false, true}) {
+                for (const Remote remote : {Remote::kHost, Remote::kLoopback}) {
+                    const Setting setting{dtype, ratio, remote, staged};
+                    SCOPED_TRACE(::testing::Message() << setting);
+                    const auto tokens = generate(setting);
+                    for (size_t i = 0; i < prompts_.size(); ++i) {
+                        const GoldenPrompt& prompt = prompts_[i];
+                        ASSERT_EQ(tokens[i].size(), prompt.greedy.size());
+                        for (size_t t = 0; t < tokens[i].size() && prompt.margins[t] > margin;
+                             ++t) {
+                            ASSERT_EQ(tokens[i][t], prompt.greedy[t])
+                                << "prompt " << i << ", step " << t;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_P(CudaGolden, GraphsAndEagerStepsGiveTheSameTokens) {
+    for (const bool staged : {false, true}) {
+        for (const int64_t chunk : {16, 256}) {
+            Setting setting{.ratio = 0.3, .staged = staged, .prefill_chunk = chunk, .max_batch = 6};
+            SCOPED_TRACE(::testing::Message() << setting);
+            const auto with_graphs = generate(setting);
+            EXPECT_EQ(generate(setting), with_graphs) << "again";
+            setting.graphs = false;
+            EXPECT_EQ(generate(setting), with_graphs);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, ::testing::ValuesIn(testing::golden_models()),
+                         [](const auto& model) {
+                             std::string name = model.param.filename();
+                             std::ranges::replace(name, '-', '_');
+                             return name;
+                         });
+
+}  // namespace
+}  // namespace dak
