@@ -10,6 +10,7 @@ namespace dak {
 // while the command line is parsed; it throws Error when it fails.
 
 void add_info(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_run(CLI::App& app);
 
 }  // namespace dak

@@ -61,6 +61,7 @@ void describe(CLI::App& app) {
         "'dak COMMAND --help' shows the options of a command with examples.\n"
         "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted.");
     dak::add_run(app);
+    dak::add_plan(app);
     dak::add_info(app);
 }
 

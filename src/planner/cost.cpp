@@ -77,8 +77,10 @@ OperationTime operation_time(const Operation& operation, const PhaseWork& work,
         time.local = (work.read_bytes * rates.slowdown + remote_bytes * rates.write_cost) /
                      work.local_bytes_per_second;
     } else {
+        // While copies are under way, SMs get half of the link.
+        const double link = rates.transport == Transport::kStaged ? rates.direct / 2 : rates.direct;
         time.local = (work.read_bytes - remote_bytes) / work.local_bytes_per_second;
-        time.remote = remote_bytes * work.crossings / rates.direct;
+        time.remote = remote_bytes * work.crossings / link;
     }
     return time;
 }

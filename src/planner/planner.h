@@ -110,7 +110,7 @@ struct StagingPlan {
 };
 
 struct Plan {
-    std::string model;     ///< architecture
+    std::string model;     ///< architecture, until somebody who knows a better name sets it
     std::string hardware;  ///< profile name
     Workload workload;
     Budgets budgets;
