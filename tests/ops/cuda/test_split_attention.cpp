@@ -66,6 +66,24 @@ class SplitAttention : public ::testing::Test {
         EXPECT_TRUE(parts_are_clear(problem.shape(), config, workspace));
     }
 
+    void expect_prefill(const AttentionCase& c) {
+        SCOPED_TRACE(c.to_string());
+        AttentionProblem problem(c, false);
+        AttentionWorkspace workspace(problem.shape(),
+                                     choose_attention_config(problem.shape(), machine_));
+        std::vector<uint16_t> first;
+        for (int run = 0; run < 2; ++run) {
+            problem.poison();
+            check(cudaDeviceSynchronize(), "poison");
+            prefill_attention(problem.args(), problem.max_query_tokens(), workspace, stream_,
+                              run == 1);
+            check(cudaStreamSynchronize(stream_), "prefill attention");
+            if (run == 0) first = problem.result();
+        }
+        EXPECT_EQ(problem.verdict(), "");
+        EXPECT_TRUE(first == problem.result()) << "two runs differ";
+    }
+
     static bool parts_are_clear(const AttentionShape& shape, const AttentionConfig& config,
                                 const AttentionWorkspace& workspace) {
         const auto floats = static_cast<size_t>(config.ctas * shape.num_heads / shape.num_kv_heads *
@@ -148,7 +166,7 @@ TEST_F(SplitAttention, DecodesWindowsAndCaps) {
 }
 
 TEST_F(SplitAttention, DecodesLargeScores) {
-    for (const float sharpness : {0.0f, 30.0f, 1000.0f}) {
+    for (const float sharpness : {0.01f, 30.0f, 1000.0f}) {
         for (const DType dtype : {DType::kBF16, DType::kF16}) {
             AttentionCase c;
             c.sequences = decoding({64, 777, 2048});
@@ -279,6 +297,99 @@ TEST_F(SplitAttention, LayersWithDifferentWindowsShareAStep) {
     check(cudaStreamSynchronize(stream_), "decode attention");
     EXPECT_EQ(all.verdict(), "");
     EXPECT_EQ(windowed.verdict(), "");
+}
+
+TEST_F(SplitAttention, PrefillsEveryHeadSizeAndRatio) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        for (const int head_dim : kHeadDims) {
+            for (const int group : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}) {
+                AttentionCase c;
+                c.sequences = {{70, 70}, {1, 1}, {300, 130}, {64, 64}, {200, 5}};
+                c.kv_heads = 2;
+                c.head_group = group;
+                c.head_dim = head_dim;
+                c.dtype = dtype;
+                c.remote = RemotePages::kRandom;
+                c.padding = group % 2;
+                c.seed = static_cast<uint32_t>(group);
+                expect_prefill(c);
+                if (HasFailure()) return;
+            }
+        }
+    }
+}
+
+TEST_F(SplitAttention, PrefillsLengthsAroundPageAndTileBoundaries) {
+    for (const RemotePages remote : kPlaces) {
+        for (const int group : {1, 5}) {
+            AttentionCase c;
+            for (const int tokens : {1, 2, 25, 26, 63, 64, 65, 127, 128, 129, 255, 257, 600}) {
+                for (const int past : {0, 1, 63, 64, 65, 127, 128, 700}) {
+                    c.sequences.push_back({past + tokens, tokens});
+                }
+            }
+            c.kv_heads = 2;
+            c.head_group = group;
+            c.remote = remote;
+            expect_prefill(c);
+        }
+    }
+}
+
+TEST_F(SplitAttention, PrefillsWindowsAndCaps) {
+    for (const int window : {1, 17, 64, 100, 129, 4096}) {
+        for (const float cap : {0.0f, 3.0f, 50.0f}) {
+            AttentionCase c;
+            c.sequences = {{1, 1}, {200, 200}, {640, 100}, {1300, 300}, {500, 1}};
+            c.kv_heads = 2;
+            c.head_group = 3;
+            c.sliding_window = window;
+            c.soft_cap = cap;
+            c.sharpness = 4;
+            c.remote = RemotePages::kAlternating;
+            expect_prefill(c);
+        }
+    }
+}
+
+TEST_F(SplitAttention, PrefillsLargeScores) {
+    for (const float sharpness : {0.01f, 30.0f, 1000.0f}) {
+        for (const DType dtype : {DType::kBF16, DType::kF16}) {
+            AttentionCase c;
+            c.sequences = {{64, 64}, {777, 200}, {1500, 1500}};
+            c.kv_heads = 2;
+            c.dtype = dtype;
+            c.sharpness = sharpness;
+            expect_prefill(c);
+        }
+    }
+}
+
+TEST_F(SplitAttention, PrefillsRandomBatches) {
+    std::mt19937 generator(11);
+    const auto between = [&](int low, int high) {
+        return std::uniform_int_distribution<int>(low, high)(generator);
+    };
+    for (int i = 0; i < 40 && !HasFailure(); ++i) {
+        AttentionCase c;
+        const int longest = 1 << between(0, 11);
+        const int sequences = longest > 256 ? between(1, 6) : between(1, 64);
+        for (int s = 0; s < sequences; ++s) {
+            const int length = between(1, longest);
+            const int tokens = between(0, 1) == 0 ? between(0, 1) : between(1, length);
+            c.sequences.push_back({length, tokens});
+        }
+        c.sequences[0] = {longest, between(1, longest)};
+        c.kv_heads = between(1, 4);
+        c.head_group = between(1, 16);
+        c.head_dim = kHeadDims[between(0, 4)];
+        c.dtype = between(0, 1) == 0 ? DType::kBF16 : DType::kF16;
+        c.remote = kPlaces[between(0, 4)];
+        c.sliding_window = between(0, 3) == 0 ? between(1, longest) : 0;
+        c.padding = between(0, 2);
+        c.seed = static_cast<uint32_t>(generator());
+        expect_prefill(c);
+    }
 }
 
 TEST_F(SplitAttention, RefusesWhatItCannotTake) {

@@ -16,8 +16,4 @@ const void* decode_attention_kernel(int head_dim, int rows);
 template <typename Element>
 const void* prefill_attention_kernel(int head_dim);
 
-/// Threads and bytes of dynamic shared memory of a prefill CTA.
-int prefill_attention_threads();
-uint32_t prefill_attention_shared_bytes(int head_dim);
-
 }  // namespace dak::cuda

@@ -52,6 +52,20 @@ constexpr uint32_t decode_shared_bytes(int head_dim, int head_group, int slots, 
            static_cast<uint32_t>(result_slots) * result_slot_bytes(head_dim, head_group);
 }
 
+// ---- the prefill kernel's shared memory -------------------------------------------------------
+
+inline constexpr int kPrefillAttentionThreads = 384;
+inline constexpr int kPrefillTileRows = 128;
+inline constexpr int kKvStages = 2;
+
+/// Tokens of a K or V block: what leaves room for two stages.
+constexpr int prefill_block_tokens(int head_dim) { return head_dim == 256 ? 64 : 128; }
+constexpr uint32_t prefill_attention_bytes(int head_dim) {
+    const auto row = static_cast<uint32_t>(head_dim) * 2;
+    const int rows = kPrefillTileRows + 2 * kKvStages * prefill_block_tokens(head_dim);
+    return row * static_cast<uint32_t>(rows);
+}
+
 // ---- the work list of a decode step -----------------------------------------------------------
 
 /// Tokens [begin, end) of a page, which is the `page`th of its tier.
@@ -134,10 +148,11 @@ struct PrefillAttentionParams {
     const int32_t* query_starts;
     const int32_t* pages;
     int64_t pages_stride;
+    uint32_t* counters;  ///< [2] tiles taken and CTAs done; zero between kernels
     int num_local_pages;
     int sequences, kv_heads, head_group;
     int sliding_window;
-    float score_scale;
+    float score_scale;  ///< as in DecodeAttentionParams
     float cap_scale;
 };
 

@@ -37,9 +37,9 @@ void check_args(const AttentionArgs& args) {
     require(args.batch.sequences > 0 && args.batch.lengths != nullptr &&
                 args.batch.pages != nullptr && args.batch.pages_stride > 0,
             "split attention: no sequences");
-    require(args.sliding_window >= 0 && args.soft_cap >= 0,
-            "split attention: sliding window {} and soft cap {} must not be negative",
-            args.sliding_window, args.soft_cap);
+    require(args.sliding_window >= 0 && args.soft_cap >= 0 && args.scale > 0,
+            "split attention: sliding window {}, soft cap {} and scale {} must not be negative",
+            args.sliding_window, args.soft_cap, args.scale);
 }
 
 /// Scores as arguments of 2^x: products times score_scale, then, with a cap, tanh times cap_scale.
@@ -105,8 +105,9 @@ AttentionWorkspace::AttentionWorkspace(const AttentionShape& shape, const Attent
     const int64_t slot_floats = shape.num_heads / shape.num_kv_heads * part_row_floats(head_dim);
     part_bytes_ = round_up(slots * slot_floats * 4, kAlignment);
     list_bytes_ = ListOffsets(shape, ctas_).end;
-    bytes_ = part_bytes_ + windows * list_bytes_;
+    bytes_ = part_bytes_ + windows * list_bytes_ + kAlignment;
     check(cudaMalloc(&memory_, static_cast<size_t>(bytes_)), "split attention: workspace");
+    check(cudaMemset(counters(), 0, kAlignment), "split attention: workspace");
     // All ones say that a part is not there yet.
     check(cudaMemset(memory_, 0xff, static_cast<size_t>(part_bytes_)),
           "split attention: workspace");
@@ -124,6 +125,10 @@ AttentionWorkspace::AttentionWorkspace(AttentionWorkspace&& other) noexcept
 
 AttentionWorkspace::~AttentionWorkspace() {
     if (memory_ != nullptr) cudaFree(memory_);
+}
+
+uint32_t* AttentionWorkspace::counters() const {
+    return reinterpret_cast<uint32_t*>(static_cast<std::byte*>(memory_) + bytes_ - kAlignment);
 }
 
 WorkList AttentionWorkspace::list_at(size_t index) const {
@@ -191,15 +196,27 @@ void plan_decode_attention(const AttentionArgs& args, const AttentionConfig& con
     check(cudaGetLastError(), "split attention: plan");
 }
 
-void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
-                      const AttentionWorkspace& workspace, cudaStream_t stream, bool programmatic) {
-    check_args(args);
+namespace {
+
+void check_workspace(const AttentionArgs& args, const AttentionWorkspace& workspace) {
     const KvPageLayout& layout = args.kv.layout;
     const AttentionShape& shape = workspace.shape();
     require(layout.head_dim == shape.head_dim && layout.num_kv_heads == shape.num_kv_heads &&
                 args.num_heads == shape.num_heads && layout.dtype == shape.dtype,
             "split attention: the workspace is for other heads than this cache has");
-    require(args.kv.remote == nullptr || shape.remote_pages,
+    require(args.batch.sequences <= shape.max_sequences,
+            "split attention: {} sequences, but the workspace is for {}", args.batch.sequences,
+            shape.max_sequences);
+}
+
+}  // namespace
+
+void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
+                      const AttentionWorkspace& workspace, cudaStream_t stream, bool programmatic) {
+    check_args(args);
+    const KvPageLayout& layout = args.kv.layout;
+    check_workspace(args, workspace);
+    require(args.kv.remote == nullptr || workspace.shape().remote_pages,
             "split attention: the workspace is for a cache without remote pages");
     const ScoreScales scales = score_scales(args);
     DecodeAttentionParams params{};
@@ -229,6 +246,46 @@ void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
            decode_shared_bytes(head_dim, params.head_group, config.slots, config.query_slots,
                                config.result_slots),
            programmatic, stream, &params);
+}
+
+void prefill_attention(const AttentionArgs& args, int64_t max_query_tokens,
+                       const AttentionWorkspace& workspace, cudaStream_t stream,
+                       bool programmatic) {
+    check_args(args);
+    check_workspace(args, workspace);
+    require(args.batch.query_starts != nullptr && max_query_tokens > 0,
+            "split attention: prefill needs query_starts and at least one new token");
+    const KvPageLayout& layout = args.kv.layout;
+    const ScoreScales scales = score_scales(args);
+    PrefillAttentionParams params{};
+    params.q = args.q;
+    params.out = args.out;
+    params.ldq = args.ldq;
+    params.ldo = args.ldo;
+    params.local = reinterpret_cast<const uint8_t*>(args.kv.local);
+    params.remote = reinterpret_cast<const uint8_t*>(args.kv.remote);
+    params.lengths = args.batch.lengths;
+    params.query_starts = args.batch.query_starts;
+    params.pages = args.batch.pages;
+    params.pages_stride = args.batch.pages_stride;
+    params.counters = workspace.counters();
+    params.num_local_pages = static_cast<int>(args.kv.num_local_pages);
+    params.sequences = static_cast<int>(args.batch.sequences);
+    params.kv_heads = static_cast<int>(layout.num_kv_heads);
+    params.head_group = head_group(args);
+    params.sliding_window = static_cast<int>(args.sliding_window);
+    params.score_scale = scales.score;
+    params.cap_scale = scales.cap;
+    const auto head_dim = static_cast<int>(layout.head_dim);
+    const void* kernel = layout.dtype == DType::kBF16
+                             ? prefill_attention_kernel<__nv_bfloat16>(head_dim)
+                             : prefill_attention_kernel<__half>(head_dim);
+    const int64_t most_tiles =
+        args.batch.sequences * layout.num_kv_heads *
+        ceil_div(max_query_tokens * params.head_group, int64_t{kPrefillTileRows});
+    const auto ctas = static_cast<int>(std::min(int64_t{workspace.ctas()}, most_tiles));
+    launch(kernel, ctas, kPrefillAttentionThreads, prefill_attention_bytes(head_dim), programmatic,
+           stream, &params);
 }
 
 }  // namespace dak::cuda

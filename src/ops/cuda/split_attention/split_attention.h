@@ -37,8 +37,8 @@ struct AttentionArgs {
     int64_t ldo = 0;
 };
 
-/// Device memory for the work lists of a decode step and for partial results. Kernels of one stream
-/// may share it, kernels that can run at the same time may not.
+/// Device memory for the work lists of a decode step, partial results and counters. Kernels of one
+/// stream may share it, kernels that can run at the same time may not.
 class AttentionWorkspace {
   public:
     /// `windows`: how many different sliding windows the layers have.
@@ -54,6 +54,8 @@ class AttentionWorkspace {
     WorkList list(int64_t window, int64_t sequences) const;
     WorkList plan_list(int64_t window, int64_t sequences);
     float* parts() const { return static_cast<float*>(memory_); }
+    /// Of the prefill kernel's tiles; zero between kernels.
+    uint32_t* counters() const;
     const AttentionShape& shape() const { return shape_; }
     int ctas() const { return ctas_; }
 
@@ -67,7 +69,7 @@ class AttentionWorkspace {
     int ctas_ = 0;
     void* memory_ = nullptr;
     int64_t bytes_ = 0;
-    int64_t part_bytes_ = 0, list_bytes_ = 0;
+    int64_t part_bytes_ = 0, list_bytes_ = 0;  // parts, work lists, counters in this order
     size_t max_lists_ = 0;
     std::vector<Planned> planned_;
 };
@@ -90,5 +92,13 @@ void plan_decode_attention(const AttentionArgs& args, const AttentionConfig& con
 void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
                       const AttentionWorkspace& workspace, cudaStream_t stream,
                       bool programmatic = true);
+
+/// Enqueues causal attention of each sequence's new tokens, query_starts[s + 1] - query_starts[s]
+/// of them (none, one or thousands), at most `max_query_tokens`. With `programmatic`, it may start
+/// while the preceding kernel still runs, of which nothing is demanded but that it calls
+/// griddepcontrol.wait itself or is complete. Otherwise as decode_attention, but without a plan.
+void prefill_attention(const AttentionArgs& args, int64_t max_query_tokens,
+                       const AttentionWorkspace& workspace, cudaStream_t stream,
+                       bool programmatic = true);
 
 }  // namespace dak::cuda
