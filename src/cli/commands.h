@@ -9,6 +9,7 @@ namespace dak {
 // Each adds one subcommand to the program: its options, its help and what it does. The work runs
 // while the command line is parsed; it throws Error when it fails.
 
+void add_bench(CLI::App& app);
 void add_info(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_run(CLI::App& app);

@@ -62,6 +62,7 @@ void describe(CLI::App& app) {
         "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted.");
     dak::add_run(app);
     dak::add_plan(app);
+    dak::add_bench(app);
     dak::add_info(app);
 }
 

@@ -37,7 +37,7 @@ double EngineStatistics::tpot_seconds() const {
     return rate(decode_seconds, static_cast<double>(decode_steps));
 }
 double EngineStatistics::effective_bytes_per_second() const {
-    return rate(static_cast<double>(decode_bytes), decode_seconds);
+    return rate(static_cast<double>(decode_weight_bytes + decode_kv_bytes), decode_seconds);
 }
 
 /// A request on its way through the engine.
@@ -125,8 +125,13 @@ RequestId Engine::add(Request request) {
     require(tokenizer_ || request.stop.empty(), "stop strings need a tokenizer");
     const auto prompt_size = static_cast<int64_t>(request.prompt.size());
     // Compared without adding first: max_new_tokens may be as large as its type.
-    const int64_t max_tokens =
-        prompt_size + std::min(request.max_new_tokens, config_.max_position - prompt_size);
+    const int64_t limit = options_.max_tokens > 0
+                              ? std::min(options_.max_tokens, config_.max_position)
+                              : config_.max_position;
+    require(prompt_size < limit,
+            "the prompt has {} tokens, but the engine was started for sequences of {}", prompt_size,
+            limit);
+    const int64_t max_tokens = prompt_size + std::min(request.max_new_tokens, limit - prompt_size);
     const int64_t pages = KvCache::pages_for(max_tokens);
     require(pages <= cache_.num_pages(),
             "a prompt of {} tokens and {} new ones need {} KV pages, but the cache has {} "
@@ -222,7 +227,8 @@ void Engine::account(const std::vector<Sequence*>& work, double seconds) {
     statistics_.decode_steps += 1;
     statistics_.decode_tokens += static_cast<int64_t>(work.size());
     statistics_.decode_seconds += seconds;
-    statistics_.decode_bytes += weight_bytes_per_step_ + context_tokens * cache_.token_bytes();
+    statistics_.decode_weight_bytes += weight_bytes_per_step_;
+    statistics_.decode_kv_bytes += context_tokens * cache_.token_bytes();
 }
 
 void Engine::accept(Sequence& sequence, const SampledToken& sampled) {

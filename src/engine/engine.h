@@ -17,6 +17,7 @@ namespace dak {
 
 struct EngineOptions {
     int64_t max_batch = 8;            ///< sequences that run at once
+    int64_t max_tokens = 0;           ///< of a sequence, prompt and output; 0: the model's context
     int64_t kv_pages = 64;            ///< size of the KV pool in pages of 64 tokens
     int64_t kv_remote_pages = 0;      ///< those of them in the remote tier
     std::optional<DType> kv_dtype{};  ///< default: the model's
@@ -34,7 +35,8 @@ struct EngineStatistics {
     int64_t decode_steps = 0;
     int64_t decode_tokens = 0;
     double decode_seconds = 0;
-    int64_t decode_bytes = 0;  ///< weights and KV that the decode steps had to read
+    int64_t decode_kv_bytes = 0;  ///< that the decode steps had to read
+    int64_t decode_weight_bytes = 0;
 
     double prefill_tokens_per_second() const;
     double decode_tokens_per_second() const;

@@ -251,7 +251,7 @@ TEST_F(EngineTest, CountsWhatItDid) {
             weight_bytes += spec.shape.bytes();
         }
     }
-    EXPECT_EQ(statistics.decode_bytes,
+    EXPECT_EQ(statistics.decode_weight_bytes + statistics.decode_kv_bytes,
               4 * weight_bytes + (11 + 12 + 13 + 14) * engine.kv_cache().token_bytes());
 }
 

@@ -129,6 +129,14 @@ StepLimits limits_of(const CudaExecutorOptions& options) {
             options.max_tokens};
 }
 
+GemmMachine machine_of(const CudaExecutorOptions& options) {
+    GemmMachine machine = current_gemm_machine();
+    if (options.local_gbps > 0) machine.local_gbps = options.local_gbps;
+    if (options.remote_gbps > 0) machine.remote_gbps = options.remote_gbps;
+    if (options.window_bytes > 0) machine.window_bytes = options.window_bytes;
+    return machine;
+}
+
 std::optional<StagingSizes> staging_of(const ModelConfig& config, const ModelWeights& weights,
                                        const CudaExecutorOptions& options) {
     if (!options.staged) return {};
@@ -146,7 +154,7 @@ class CudaExecutor : public Executor {
         : vocab_size_(config.vocab_size),
           limits_(limits_of(options)),
           inputs_(config, limits_),
-          transformer_(config, weights, cache, current_gemm_machine(), limits_,
+          transformer_(config, weights, cache, machine_of(options), limits_,
                        staging_of(config, weights, options)),
           draws_(options.max_batch),
           buckets_(batch_buckets(options.max_batch)) {

@@ -102,7 +102,11 @@ CudaTransformer::CudaTransformer(const ModelConfig& config, const ModelWeights& 
                                    .max_sequences = limits.most.sequences,
                                    .max_pages = KvCache::pages_for(limits.max_tokens),
                                    .remote_pages = cache.num_remote_pages() > 0};
-        attention_config_ = choose_attention_config(shape, current_attention_machine());
+        attention_config_ =
+            choose_attention_config(shape, {.sms = machine.sms,
+                                            .remote_gbps = machine.remote_gbps,
+                                            .remote_latency_us = machine.remote_latency_us,
+                                            .window_bytes = machine.window_bytes});
         attention_workspace_.emplace(shape, attention_config_,
                                      static_cast<int>(first_layers_of_windows().size()));
     }

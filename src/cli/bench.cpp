@@ -1,0 +1,342 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <memory>
+#include <random>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/gpu_engine.h"
+#include "model/presets.h"
+
+namespace dak {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMaxTokens = 1'000'000'000;
+constexpr int64_t kMaxBatch = 65'536;
+constexpr double kGiga = 1e9;
+
+struct BenchCommand {
+    std::string model;
+    std::vector<int64_t> batches = {8};
+    std::vector<int64_t> prompts = {32};
+    int64_t output = 32;
+    std::vector<double> ratios;
+    std::vector<std::string> transports = {"auto"};
+    std::vector<std::string> policies = {"greedy"};
+    std::string dtype = "auto";
+    int64_t prefill_chunk = 2048;
+    uint64_t seed = 1;
+    GpuOptions gpu;
+    std::optional<std::string> json;
+    std::string commit = "unknown";
+};
+
+/// One setting of the sweep.
+struct Case {
+    Workload workload;
+    std::optional<double> ratio;
+    std::string transport;
+    std::string policy;
+};
+
+struct Measurement {
+    double tpot_seconds = 0;  ///< median of the steps with all sequences
+    double ttft_seconds = 0;  ///< until every sequence has its first token
+    double load_seconds = 0;
+    double kv_bytes = 0;  ///< read by a step, in the mean
+};
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+std::vector<int32_t> random_prompt(const ModelConfig& config, int64_t length,
+                                   std::mt19937& random) {
+    std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(config.vocab_size) - 1);
+    std::vector<int32_t> prompt(static_cast<size_t>(length));
+    std::ranges::generate(prompt, [&] { return token(random); });
+    return prompt;
+}
+
+Measurement measure(Engine& engine, const Workload& workload) {
+    std::mt19937 random(1);
+    for (int64_t i = 0; i < workload.batch; ++i) {
+        engine.add({.prompt = random_prompt(engine.config(), workload.prompt, random),
+                    .max_new_tokens = workload.output,
+                    .ignore_eos = true});
+    }
+    Measurement result;
+    std::vector<double> steps;
+    const Clock::time_point begin = Clock::now();
+    while (!engine.idle()) {
+        const int64_t decode_steps = engine.statistics().decode_steps;
+        const Clock::time_point start = Clock::now();
+        for (const Completion& completion : engine.step()) {
+            require(completion.error.empty(), "{}", completion.error);
+        }
+        const Clock::time_point end = Clock::now();
+        if (engine.statistics().decode_steps == decode_steps) {
+            result.ttft_seconds = std::chrono::duration<double>(end - begin).count();
+        } else {
+            steps.push_back(std::chrono::duration<double>(end - start).count());
+        }
+    }
+    require(!steps.empty(), "no decode step was run; ask for more --output tokens");
+    result.tpot_seconds = median(steps);
+    const EngineStatistics& statistics = engine.statistics();
+    result.kv_bytes = static_cast<double>(statistics.decode_kv_bytes) /
+                      static_cast<double>(statistics.decode_steps);
+    return result;
+}
+
+/// The least time in which memory and link can deliver a step's bytes with this transport.
+double light_speed_seconds(const Plan& plan, const HardwareProfile& profile) {
+    const double local = profile.local_gbps * kGiga;
+    const double direct = profile.remote_direct_gbps * kGiga;
+    double step = 0, remote = 0, bytes = 0;
+    for (const OperationPlan& operation : plan.operations) {
+        const double remote_bytes = operation.read_bytes * operation.ratio();
+        step += std::max((operation.read_bytes - remote_bytes) / local, remote_bytes / direct);
+        remote += remote_bytes;
+        bytes += operation.read_bytes;
+    }
+    if (plan.transport == Transport::kDirect) return step;
+    const double staged = profile.staged_at(static_cast<double>(plan.staging.slot_bytes)) * kGiga;
+    return std::max(remote / staged, bytes / local);
+}
+
+double remote_read_bytes(const Plan& plan) {
+    double bytes = 0;
+    for (const OperationPlan& operation : plan.operations) {
+        bytes += operation.read_bytes * operation.ratio();
+    }
+    return bytes;
+}
+
+std::string today() {
+    const std::time_t now = std::time(nullptr);
+    std::string date(10, ' ');
+    std::strftime(date.data(), date.size() + 1, "%F", std::gmtime(&now));
+    return date;
+}
+
+class Bench {
+  public:
+    explicit Bench(const BenchCommand& command)
+        : command_(command), config_(configure()), system_(gather_system()) {
+        const std::string obstacle = gpu_obstacle(system_);
+        require(obstacle.empty(), "dak bench measures a GPU: {}", obstacle);
+    }
+
+    void operator()() {
+        const GpuInfo& gpu = system_.gpus.front();
+        fmt::print("{} on {}, driver {}, remote tier {}\n\n", command_.model, gpu.name,
+                   system_.driver.version, command_.gpu.remote.value_or("host"));
+        fmt::print(
+            "{:>6} {:>6} {:>7} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>7}\n",
+            "batch", "prompt", "ratio", "policy", "transp.", "TPOT ms", "TTFT ms", "tokens/s",
+            "EB GB/s", "link GB/s", "% light", "plan ms", "load s");
+        for (const Case& item : cases()) {
+            try {
+                run(item);
+            } catch (const Error& error) {
+                fmt::print("{:>6} {:>6} {:>7} {:>8} {:>8} left out: {}\n", item.workload.batch,
+                           item.workload.prompt, ratio_text(item), item.policy, item.transport,
+                           error.what());
+            }
+            std::fflush(stdout);
+        }
+        if (command_.json) write_json();
+        require(!rows_.empty(), "no case could be measured");
+    }
+
+  private:
+    ModelConfig configure() const {
+        const bool folder = path_exists(command_.model);
+        const auto names = preset_names();
+        require(folder || std::ranges::find(names, command_.model) != names.end(),
+                "'{}' is neither a model folder nor a built-in model; there are {}", command_.model,
+                fmt::join(names, ", "));
+        ModelConfig config = folder ? load_config(command_.model) : preset_config(command_.model);
+        if (command_.dtype == "bf16") config.dtype = DType::kBF16;
+        if (command_.dtype == "fp16") config.dtype = DType::kF16;
+        return config;
+    }
+
+    std::vector<Case> cases() const {
+        std::vector<std::optional<double>> ratios(command_.ratios.begin(), command_.ratios.end());
+        if (ratios.empty()) ratios.push_back(command_.gpu.offload_ratio);
+        std::vector<Case> cases;
+        for (const int64_t batch : command_.batches) {
+            for (const int64_t prompt : command_.prompts) {
+                for (const auto& ratio : ratios) {
+                    // Without remote bytes policy and transport are names only.
+                    const size_t variants = ratio == 0.0 ? 1 : command_.policies.size();
+                    const size_t transports = ratio == 0.0 ? 1 : command_.transports.size();
+                    for (size_t p = 0; p < variants; ++p) {
+                        for (size_t t = 0; t < transports; ++t) {
+                            cases.push_back({{batch, prompt, command_.output},
+                                             ratio,
+                                             command_.transports[t],
+                                             command_.policies[p]});
+                        }
+                    }
+                }
+            }
+        }
+        return cases;
+    }
+
+    static std::string ratio_text(const Case& item) {
+        return item.ratio ? fmt::format("{:.2f}%", 100 * *item.ratio) : "auto";
+    }
+
+    WeightSource weight_source() const {
+        if (!path_exists(command_.model)) return random_weight_source(config_, command_.seed);
+        return [this](const Placement& placement, const TierMemory& memory) {
+            return load_weights(command_.model, config_, placement,
+                                {.progress = false, .memory = memory});
+        };
+    }
+
+    void run(const Case& item) {
+        GpuOptions gpu = command_.gpu;
+        gpu.offload_ratio = item.ratio;
+        gpu.transport = item.transport;
+        gpu.policy = item.policy;
+        EngineOptions options;
+        options.max_batch = item.workload.batch;
+        options.prefill_chunk = command_.prefill_chunk;
+        PlannedEngine planned = start_gpu_engine(config_, item.workload, gpu, options,
+                                                 weight_source(), nullptr, gather_system());
+        Measurement measured = measure(*planned.engine, item.workload);
+        measured.load_seconds = planned.load_seconds;
+        report(item, planned, measured);
+    }
+
+    void report(const Case& item, const PlannedEngine& planned, const Measurement& measured) {
+        const Plan& plan = planned.plan;
+        const double tpot = measured.tpot_seconds;
+        const double bytes = plan.weight_read_bytes + measured.kv_bytes;
+        const double light = light_speed_seconds(plan, planned.profile);
+        const double eb = bytes / tpot / kGiga;
+        const double link = remote_read_bytes(plan) / tpot / kGiga;
+        const double tokens = static_cast<double>(item.workload.batch) / tpot;
+        fmt::print(
+            "{:>6} {:>6} {:>6.2f}% {:>8} {:>8} {:>9.3f} {:>9.1f} {:>9.1f} {:>9.0f} {:>9.1f} "
+            "{:>7.1f} "
+            "{:>9.3f} {:>7.1f}\n",
+            item.workload.batch, item.workload.prompt, 100 * plan.offload_ratio(), item.policy,
+            name_of(plan.transport), 1e3 * tpot, 1e3 * measured.ttft_seconds, tokens, eb, link,
+            100 * light / tpot, 1e3 * plan.tpot_seconds, measured.load_seconds);
+        rows_.push_back({{"model", command_.model},
+                         {"batch", item.workload.batch},
+                         {"prompt", item.workload.prompt},
+                         {"output", item.workload.output},
+                         {"ratio", plan.offload_ratio()},
+                         {"tier", command_.gpu.remote.value_or("host")},
+                         {"transport", std::string(name_of(plan.transport))},
+                         {"asked_transport", item.transport},
+                         {"policy", item.policy},
+                         {"tpot_ms", 1e3 * tpot},
+                         {"ttft_ms", 1e3 * measured.ttft_seconds},
+                         {"tokens_per_s", tokens},
+                         {"eb_gbps", eb},
+                         {"link_gbps", link},
+                         {"light_speed_ms", 1e3 * light},
+                         {"predicted_ms", 1e3 * plan.tpot_seconds},
+                         {"gpu_bytes", plan.gpu.total()},
+                         {"host_bytes", plan.remote_weight_bytes + plan.remote_kv_bytes},
+                         {"load_s", measured.load_seconds}});
+    }
+
+    void write_json() const {
+        const GpuInfo& gpu = system_.gpus.front();
+        const Json report = {
+            {"benchmark", "dak bench"},  {"gpu", gpu.name}, {"driver", system_.driver.version},
+            {"commit", command_.commit}, {"date", today()}, {"rows", rows_}};
+        std::ofstream file(*command_.json);
+        file << report.dump(1) << "\n";
+        require(file.good(), "cannot write {}", *command_.json);
+    }
+
+    const BenchCommand& command_;
+    ModelConfig config_;
+    SystemInfo system_;
+    Json rows_ = Json::array();
+};
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "bench", "Measure generation on the GPU over batch, prompt, ratio and transport");
+    const auto options = std::make_shared<BenchCommand>();
+    command
+        ->add_option("MODEL", options->model,
+                     "A model folder, or a built-in model (opt-30b, ...) with random weights")
+        ->required();
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command->add_option(name, value, help)->type_name(type)->group("Sweep");
+    };
+    add("--batch", options->batches, "Sequences at once", "N,...")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{1}, kMaxBatch))
+        ->capture_default_str();
+    add("--prompt", options->prompts, "Tokens of each prompt", "N,...")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{1}, kMaxTokens))
+        ->capture_default_str();
+    add("--output", options->output, "Tokens to generate for each", "N")
+        ->check(CLI::Range(int64_t{2}, kMaxTokens))
+        ->capture_default_str();
+    add("--ratio", options->ratios, "Offload ratios [default: the plan's own]", "0..1,...")
+        ->delimiter(',')
+        ->check(CLI::Range(0.0, 1.0));
+    add("--transports", options->transports, "auto, direct, staged", "WORD,...")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"auto", "direct", "staged"}))
+        ->capture_default_str();
+    add("--policies", options->policies, "greedy, uniform", "WORD,...")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"greedy", "uniform"}))
+        ->capture_default_str();
+    command->add_option("--dtype", options->dtype, "Type of the weights")
+        ->check(CLI::IsMember({"auto", "bf16", "fp16"}))
+        ->capture_default_str();
+    command->add_option("--prefill-chunk", options->prefill_chunk, "Prompt tokens read in one step")
+        ->check(CLI::Range(int64_t{1}, kMaxTokens))
+        ->capture_default_str();
+    command->add_option("--seed", options->seed, "Of random weights")->capture_default_str();
+    add_gpu_options(*command, "Placement", options->gpu);
+    command->add_option("--json", options->json, "Write the rows to this file")->type_name("FILE");
+    command->add_option("--commit", options->commit, "Recorded in the JSON")->type_name("TEXT");
+    command->footer(
+        "TPOT is the median time of a step in which all sequences decode; EB the bytes of weights\n"
+        "and KV that it reads over that time; % light the share of what memory and link could do\n"
+        "at best; plan ms what the planner predicted.\n"
+        "\n"
+        "Examples:\n"
+        "  dak bench opt-30b --ratio 0,0.01,0.05,0.1 --transports direct,staged\n"
+        "  dak bench llama-2-7b --batch 8,512 --policies greedy,uniform --ratio 0.02,0.1 --json "
+        "out.json");
+    command->callback([options] {
+        Bench bench(*options);
+        bench();
+    });
+}
+
+}  // namespace dak

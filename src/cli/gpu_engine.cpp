@@ -1,0 +1,186 @@
+#include "cli/gpu_engine.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "cli/hardware_choice.h"
+#ifdef DAK_WITH_CUDA
+#include "engine/cuda/cuda_executor.h"
+#include "engine/cuda/random_gpu_weights.h"
+#endif
+
+namespace dak {
+
+namespace {
+
+constexpr std::string_view kNeededCapability = "9.0";  // wgmma
+
+PlanOptions plan_options(const GpuOptions& gpu, const EngineOptions& engine) {
+    PlanOptions options;
+    options.offload_ratio = gpu.offload_ratio;
+    options.kv_dtype = engine.kv_dtype;
+    options.prefill_chunk = engine.prefill_chunk;
+    if (gpu.policy == "uniform") options.policy = PlanPolicy::kUniform;
+    if (gpu.transport == "direct") options.transport = Transport::kDirect;
+    if (gpu.transport == "staged") options.transport = Transport::kStaged;
+    for (const std::string& place : gpu.places)
+        options.rules.push_back(parse_placement_rule(place));
+    return options;
+}
+
+/// Of the remote tier: the host's usable memory, or the peer's free memory.
+int64_t remote_bytes(const std::string& remote, const SystemInfo& system) {
+    if (remote == "host") return usable_host_bytes(system);
+    const auto peer = static_cast<size_t>(std::stoi(remote.substr(5)));
+    require(peer < system.gpus.size(), "--remote {}: there is no GPU {}; this machine has {}",
+            remote, peer, system.gpus.size());
+    return system.gpus[peer].free_bytes;
+}
+
+Budgets budgets_of(const GpuOptions& gpu, const SystemInfo& system, const std::string& remote) {
+    Budgets budgets = {system.gpus.front().free_bytes, remote_bytes(remote, system)};
+    if (gpu.gpu_memory) {
+        const int64_t wanted = parse_bytes(*gpu.gpu_memory, "--gpu-memory");
+        require(wanted <= budgets.gpu_bytes,
+                "--gpu-memory asks for {}, but {} of the GPU's {} are free", format_bytes(wanted),
+                format_bytes(budgets.gpu_bytes), format_bytes(system.gpus.front().memory_bytes));
+        budgets.gpu_bytes = wanted;
+    }
+    if (gpu.host_memory) {
+        const int64_t wanted = parse_bytes(*gpu.host_memory, "--host-memory");
+        require(wanted <= budgets.host_bytes, "--host-memory asks for {}, but {} can be had",
+                format_bytes(wanted), format_bytes(budgets.host_bytes));
+        budgets.host_bytes = wanted;
+    }
+    return budgets;
+}
+
+}  // namespace
+
+std::string GpuOptions::gpu_only_option() const {
+    if (gpu_memory) return "--gpu-memory";
+    if (host_memory) return "--host-memory";
+    if (remote) return "--remote";
+    if (hardware) return "--hardware";
+    if (!places.empty()) return "--place";
+    if (transport != "auto") return "--transport";
+    if (policy != "greedy") return "--policy";
+    return "";
+}
+
+void add_gpu_options(CLI::App& command, const std::string& group, GpuOptions& options) {
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help)->type_name(type)->group(group);
+    };
+    add("--offload-ratio", options.offload_ratio,
+        "Share of weights and KV cache in the remote tier [default: what the plan finds best]",
+        "0..1")
+        ->check(CLI::Range(0.0, 1.0));
+    add("--gpu-memory", options.gpu_memory,
+        "GPU memory to use in all, like 24GiB [default: what is free]", "SIZE");
+    add("--host-memory", options.host_memory,
+        "Memory of the remote tier to use [default: what can be had]", "SIZE");
+    add("--remote", options.remote, "The remote tier: host or peer:N [default: host]", "TIER");
+    add("--place", options.places,
+        "PATTERN=remote, =local or =SHARE for weights by name ('*' matches anything) or 'kv'; may "
+        "be given several times, the last match holds",
+        "RULE")
+        ->take_all();
+    add("--policy", options.policy, "How offloaded bytes are divided among operations", "WORD")
+        ->check(CLI::IsMember({"greedy", "uniform"}))
+        ->capture_default_str();
+    add("--transport", options.transport, "How remote weights reach the SMs", "WORD")
+        ->check(CLI::IsMember({"auto", "direct", "staged"}))
+        ->capture_default_str();
+    add("--hardware", options.hardware,
+        "Plan for this built-in machine or profile file [default: what is measured or known of the "
+        "GPU]",
+        "NAME|FILE");
+}
+
+std::string gpu_obstacle(const SystemInfo& system) {
+#ifdef DAK_WITH_CUDA
+    if (system.gpus.empty()) return "this machine has no GPU that the driver shows";
+    const GpuInfo& gpu = system.gpus.front();
+    if (gpu.compute_capability != kNeededCapability) {
+        return fmt::format("{} has compute capability {}, and the kernels are for {} (Hopper)",
+                           gpu.name, gpu.compute_capability, kNeededCapability);
+    }
+    return "";
+#else
+    static_cast<void>(system);
+    static_cast<void>(kNeededCapability);
+    return "this program was built without CUDA";
+#endif
+}
+
+#ifdef DAK_WITH_CUDA
+
+WeightSource random_weight_source(const ModelConfig& config, uint64_t seed) {
+    return [config, seed](const Placement& placement, const TierMemory& memory) {
+        return random_gpu_weights(config, placement, seed, memory);
+    };
+}
+
+PlannedEngine start_gpu_engine(const ModelConfig& config, const Workload& workload,
+                               const GpuOptions& gpu, EngineOptions options,
+                               const WeightSource& weights, const Tokenizer* tokenizer,
+                               const SystemInfo& system) {
+    require(config.dtype != DType::kF32,
+            "the GPU computes in 16 bits, but the weights are fp32; add --dtype bf16 or fp16, or "
+            "--device cpu");
+    require(!options.kv_dtype || *options.kv_dtype == config.dtype,
+            "on the GPU the KV cache has the type of the weights, {}; leave out --kv-dtype",
+            name_of(config.dtype));
+    const std::string remote = gpu.remote.value_or("host");
+    PlannedEngine result{.plan = {},
+                         .profile = choose_hardware(gpu.hardware, gpu.remote, system),
+                         .engine = nullptr};
+    result.plan = make_plan(config, workload, result.profile, budgets_of(gpu, system, remote),
+                            plan_options(gpu, options));
+    const Plan& plan = result.plan;
+
+    const TierMemory memory = remote == "host"
+                                  ? TierMemory::gpu_and_host()
+                                  : TierMemory::gpu_and_peer(std::stoi(remote.substr(5)));
+    const auto begin = std::chrono::steady_clock::now();
+    ModelWeights placed = weights(plan.placement, memory);
+    result.load_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+    options.kv_pages = plan.kv_local_pages + plan.kv_remote_pages;
+    options.kv_remote_pages = plan.kv_remote_pages;
+    options.memory = memory;
+    options.max_tokens = workload.prompt + workload.output;
+    const CudaExecutorOptions executor{.max_batch = options.max_batch,
+                                       .max_step_tokens = options.prefill_chunk + options.max_batch,
+                                       .max_tokens = options.max_tokens,
+                                       .staged = plan.transport == Transport::kStaged,
+                                       .local_gbps = result.profile.local_gbps,
+                                       .remote_gbps = result.profile.remote_direct_gbps,
+                                       .window_bytes = result.profile.window_bytes};
+    options.make_executor = [executor](const ModelConfig& c, const ModelWeights& w,
+                                       KvCache& cache) {
+        return make_cuda_executor(c, w, cache, executor);
+    };
+    result.engine = std::make_unique<Engine>(config, std::move(placed), tokenizer, options);
+    return result;
+}
+
+#else
+
+WeightSource random_weight_source(const ModelConfig&, uint64_t) {
+    fail("this program was built without CUDA");
+}
+
+PlannedEngine start_gpu_engine(const ModelConfig&, const Workload&, const GpuOptions&,
+                               EngineOptions, const WeightSource&, const Tokenizer*,
+                               const SystemInfo&) {
+    fail("this program was built without CUDA");
+}
+
+#endif
+
+}  // namespace dak

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "hardware/system.h"
+#include "planner/planner.h"
+
+// Running a model on the GPU by a plan, for the commands that do.
+
+namespace dak {
+
+/// What the command line says about the GPU and the placement. Values are checked when they are
+/// used.
+struct GpuOptions {
+    std::optional<std::string> gpu_memory;
+    std::optional<std::string> host_memory;
+    std::optional<std::string> remote;    ///< "host", "peer:N"; default: host
+    std::optional<std::string> hardware;  ///< preset or file; default: this machine's profile
+    std::optional<double> offload_ratio;
+    std::vector<std::string> places;
+    std::string transport = "auto";
+    std::string policy = "greedy";
+
+    /// The first of the given options that has a meaning on a GPU only; empty: none was given.
+    std::string gpu_only_option() const;
+};
+void add_gpu_options(CLI::App& command, const std::string& group, GpuOptions& options);
+
+/// Why this program cannot run models on this machine's first GPU; empty: it can.
+std::string gpu_obstacle(const SystemInfo& system);
+
+/// Makes the weights in the places that a plan gives them.
+using WeightSource = std::function<ModelWeights(const Placement&, const TierMemory&)>;
+
+/// Random weights, made by the GPU where they lie.
+WeightSource random_weight_source(const ModelConfig& config, uint64_t seed);
+
+struct PlannedEngine {
+    Plan plan;
+    HardwareProfile profile;
+    std::unique_ptr<Engine> engine;
+    double load_seconds = 0;  ///< of the weights
+};
+
+/// Plans the workload for this machine's GPU and budgets, and makes an engine by the plan. Throws
+/// Error when the budgets do not allow it.
+PlannedEngine start_gpu_engine(const ModelConfig& config, const Workload& workload,
+                               const GpuOptions& gpu, EngineOptions options,
+                               const WeightSource& weights, const Tokenizer* tokenizer,
+                               const SystemInfo& system);
+
+}  // namespace dak
