@@ -15,9 +15,9 @@ const void* embed_kernel();
 /// (RowParams); grid (rows, chunks of a row / kCopyThreads).
 const void* gather_rows_kernel();
 
-/// (RowParams); one CTA of at most kNormThreads a row, each thread `chunks` (1, 2 or 4) of its
-/// chunks; null for other counts.
-inline constexpr int kNormThreads = 512;
+/// (RowParams); CTAs of any number share the rows, each of at most kNormThreads threads that hold
+/// `chunks` (1 or 2) of a row's chunks; null for other counts.
+inline constexpr int kNormThreads = 1024;
 template <typename Element>
 const void* norm_kernel(int chunks);
 

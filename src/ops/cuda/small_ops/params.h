@@ -50,6 +50,7 @@ struct RowParams {
     void* out = nullptr;
     int64_t ldo = 0;
     const int32_t* row_index = nullptr;
+    int rows = 0;  ///< of out
     int width = 0;
     bool centred = false;  ///< LayerNorm
     float eps = 0;

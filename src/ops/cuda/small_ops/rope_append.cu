@@ -84,8 +84,8 @@ template <typename Element>
 __global__ void __launch_bounds__(kRopeThreads)
     rope_append_rows(const __grid_constant__ RopeAppendParams p) {
     __shared__ float2 turns[kMaxHeadDim / 2];  // cosine and sine
-    ptx::grid_launch_dependents();
     ptx::grid_wait();
+    ptx::grid_launch_dependents();  // attention has little to do before it may read
     const int token = static_cast<int>(blockIdx.x);
     const int sequence = p.sequence_of[token];
     if (sequence < 0) return;

@@ -64,6 +64,7 @@ RowParams row_params(const NormArgs& args) {
             .out = args.out,
             .ldo = args.ldo,
             .row_index = args.row_index,
+            .rows = static_cast<int>(args.rows),
             .width = static_cast<int>(args.width),
             .centred = args.kind == NormKind::kLayer,
             .eps = args.eps,
@@ -142,15 +143,15 @@ void norm(const NormArgs& args, cudaStream_t stream, bool programmatic) {
             "norm: chosen rows cannot be normalised in place");
     if (args.rows == 0) return;
     const int64_t chunks = ceil_div(args.width, int64_t{kChunkElements});
-    const int64_t rounds = ceil_div(chunks, int64_t{kNormThreads});
-    const auto per_thread = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(rounds)));
+    const int per_thread = chunks <= kNormThreads ? 1 : 2;
+    const int64_t threads = round_up(ceil_div(chunks, int64_t{per_thread}), 32);
+    const int64_t ctas = kNormThreads / std::min<int64_t>(threads, kNormThreads) * current_sms();
+    require(threads <= kNormThreads, "norm: rows of {} elements are too long", args.width);
+    const LaunchShape shape{.grid = dim3(grid_of(std::min(args.rows, ctas))),
+                            .threads = grid_of(threads)};
     const bool bf16 = args.dtype == DType::kBF16;
     const void* kernel =
         bf16 ? norm_kernel<__nv_bfloat16>(per_thread) : norm_kernel<__half>(per_thread);
-    require(kernel != nullptr, "norm: rows of {} elements are too long", args.width);
-    const LaunchShape shape{
-        .grid = dim3(grid_of(args.rows)),
-        .threads = grid_of(round_up(ceil_div(chunks, int64_t{per_thread}), 32))};
     launch(kernel, shape, row_params(args), stream, programmatic, "norm");
 }
 
