@@ -12,8 +12,8 @@ namespace {
 
 /// So many probabilities of at most 2^44 add up inside 64 bits.
 constexpr int64_t kMaxVocab = int64_t{1} << 18;
-/// Slices small enough that four CTAs, all that an SM has threads for, share its memory.
-constexpr int64_t kSmallSlice = 9 * 1024;
+/// Slices small enough that two CTAs, all that an SM has registers for, share its memory.
+constexpr int64_t kSmallSlice = 24 * 1024;
 
 int64_t slice_of(int64_t vocab, int64_t cluster) { return round_up(ceil_div(vocab, cluster), 4); }
 

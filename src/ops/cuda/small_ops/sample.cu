@@ -10,9 +10,10 @@
 //
 // A token's rank is a 64-bit number: its logit's order, then the lower id first. Ranks differ, so
 // "the k likeliest" and "the likeliest that reach p" are all tokens from some rank on, which is
-// found by bisection: the cluster counts the tokens above a pivot, until few are left between the
-// bounds, and these are compared with each other. Probabilities are added as integers, whose sums
-// do not depend on the order.
+// found by bisection: the cluster counts the tokens above a pivot. As soon as few enough can be
+// above the bound, every CTA lists its own and goes on with these; when very few are left between
+// the bounds, they are compared with each other. Probabilities are added as integers, whose sums do
+// not depend on the order.
 
 namespace dak::cuda {
 namespace {
@@ -21,8 +22,11 @@ namespace cg = cooperative_groups;
 
 constexpr int kWarps = kSampleThreads / 32;
 constexpr int kMaxPartials = kMaxSampleCluster * kWarps;
-/// Tokens that are compared with each other instead of bisected: one a thread.
-constexpr unsigned kFewTokens = kSampleThreads;
+/// Tokens that are compared with each other instead of bisected, by one thread each.
+constexpr unsigned kFewTokens = 256;
+static_assert(kFewTokens <= kSampleThreads);
+/// Tokens from the lower bound on, in the whole cluster, that a CTA has room to list.
+constexpr unsigned kListTokens = 2048;
 /// Probability 1 of the likeliest token as an integer: 2^18 tokens of it can be added.
 constexpr float kOne = 0x1p44f;
 /// Pivots by value; then, should these have converged too slowly, by the middle of the ranks.
@@ -88,6 +92,8 @@ struct SampleShared {
     uint64_t amounts[kFewTokens];
     uint64_t threshold;
     unsigned found_count;
+    uint16_t list[kListTokens];  ///< places in the slice, in the order of tokens
+    unsigned list_counts[kWarps];
 };
 
 class Sampler {
@@ -161,7 +167,10 @@ class Sampler {
             }
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                if (j >= some) continue;
+                if (j >= some) {
+                    logits[j] = -__int_as_float(0x7f800000);  // no token: never a candidate
+                    continue;
+                }
                 if (isnan(logits[j])) best.b = 1;
                 best.a = Max::of(best.a, rank_of(order_of(logits[j]), begin_ + i + j));
             }
@@ -170,24 +179,22 @@ class Sampler {
                 order_of(logits[0] / rules.temperature), order_of(logits[1] / rules.temperature),
                 order_of(logits[2] / rules.temperature), order_of(logits[3] / rules.temperature));
         };
-        constexpr int kUnroll = 4;
+        constexpr int kUnroll = 8;
         constexpr int kStep = kSampleThreads * 4;
-        int i = threadIdx.x * 4;
-        for (; i + (kUnroll - 1) * kStep + 4 <= count_; i += kUnroll * kStep) {
+        // Rows are whole vectors long, padding included.
+        for (int i = threadIdx.x * 4; i < count_; i += kUnroll * kStep) {
             float4 four[kUnroll];
 #pragma unroll
             for (int u = 0; u < kUnroll; ++u) {
-                four[u] = *reinterpret_cast<const float4*>(row + i + u * kStep);
+                if (i + u * kStep < count_) {
+                    four[u] = *reinterpret_cast<const float4*>(row + i + u * kStep);
+                }
             }
 #pragma unroll
-            for (int u = 0; u < kUnroll; ++u) take(i + u * kStep, four[u], 4);
-        }
-        for (; i < count_; i += kStep) {
-            const int some = min(4, count_ - i);
-            float rest[4];
-#pragma unroll
-            for (int j = 0; j < 4; ++j) rest[j] = j < some ? row[i + j] : 0.0f;
-            take(i, make_float4(rest[0], rest[1], rest[2], rest[3]), some);
+            for (int u = 0; u < kUnroll; ++u) {
+                const int some = count_ - (i + u * kStep);
+                if (some > 0) take(i + u * kStep, four[u], some);
+            }
         }
         return over_cluster<Max>(best);
     }
@@ -218,17 +225,79 @@ class Sampler {
         return __float2ull_rz(probability * kOne);
     }
 
+    /// Whether a token may be drawn and its rank is `lowest` or higher.
+    __device__ __forceinline__ bool is_from(int i, uint32_t order, uint64_t lowest) const {
+        return rank_of(order, begin_ + i) >= lowest && order != minus_infinity();
+    }
+
     /// Mass and number of the tokens from rank `lowest` on, without those of logit -inf.
     __device__ __forceinline__ Partial tally(uint64_t lowest) {
         Partial sum{0, 0};
-        for (int i = threadIdx.x; i < count_; i += kSampleThreads) {
-            const uint32_t order = words_[i];
-            if (rank_of(order, begin_ + i) >= lowest && order != minus_infinity()) {
+        if (listed_ >= 0) {
+            for_candidates([&](int i, uint32_t order) {
+                if (!is_from(i, order, lowest)) return;
                 sum.a += as_mass(probability(order));
                 sum.b += 1;
+            });
+            return over_cluster<Sum>(sum);
+        }
+        for (int i = threadIdx.x * 4; i < count_; i += kSampleThreads * 4) {
+            const uint4 four = *reinterpret_cast<const uint4*>(words_ + i);
+            const uint32_t orders[4] = {four.x, four.y, four.z, four.w};
+            bool in[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) in[j] = is_from(i + j, orders[j], lowest);
+            if (!(in[0] || in[1] || in[2] || in[3])) continue;
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const uint64_t mass = as_mass(probability(orders[j]));
+                sum.a += in[j] ? mass : 0;
+                sum.b += in[j] ? 1 : 0;
             }
         }
         return over_cluster<Sum>(sum);
+    }
+
+    /// visit(place in the slice, order) for this CTA's tokens, or those listed.
+    template <typename Visit>
+    __device__ __forceinline__ void for_candidates(Visit&& visit) const {
+        const int count = candidates();
+        for (int c = threadIdx.x; c < count; c += kSampleThreads) {
+            const int i = place_of(c);
+            visit(i, words_[i]);
+        }
+    }
+    __device__ __forceinline__ int candidates() const { return listed_ < 0 ? count_ : listed_; }
+    __device__ __forceinline__ int place_of(int candidate) const {
+        return listed_ < 0 ? candidate : shared_.list[candidate];
+    }
+
+    /// A thread's share of `total` things, contiguous and in the order of threads. Of odd length,
+    /// so that the threads of a warp find them in different banks.
+    __device__ __forceinline__ void thread_share(int total, int& first, int& last) const {
+        const int share = (total + kSampleThreads - 1) / kSampleThreads | 1;
+        first = min(total, static_cast<int>(threadIdx.x) * share);
+        last = min(total, first + share);
+    }
+
+    /// Lists the tokens from rank `lowest` on; there are at most kListTokens in the cluster.
+    __device__ __forceinline__ void list_candidates(uint64_t lowest) {
+        const unsigned lane = threadIdx.x % 32;
+        const unsigned warp = threadIdx.x / 32;
+        int first, last;
+        thread_share(count_, first, last);
+        unsigned own = 0;
+        for (int i = first; i < last; ++i) own += is_from(i, words_[i], lowest);
+        const auto up_to_this = static_cast<unsigned>(prefix_sum(own));
+        if (lane == 31) shared_.list_counts[warp] = up_to_this;
+        __syncthreads();
+        const unsigned others = lane < kWarps ? shared_.list_counts[lane] : 0;
+        unsigned at = __reduce_add_sync(~0u, lane < warp ? others : 0) + up_to_this - own;
+        listed_ = static_cast<int>(__reduce_add_sync(~0u, others));
+        for (int i = first; i < last; ++i) {
+            if (is_from(i, words_[i], lowest)) shared_.list[at++] = static_cast<uint16_t>(i);
+        }
+        __syncthreads();
     }
 
     /// The lowest rank that top-k and top-p keep.
@@ -263,6 +332,7 @@ class Sampler {
         float distance = 4.0f;
         bool bounded = false;
         for (int round = 0; reach.b - above.b > kFewTokens; ++round) {
+            list_when_few(low, reach);
             const uint64_t middle = low + (high - low) / 2;
             uint64_t pivot = middle;
             if (round < kValuePivots) {
@@ -286,7 +356,13 @@ class Sampler {
                 above = sum;
             }
         }
+        list_when_few(low, reach);
         return select_of_few<kByMass>(low, high, target - amount<kByMass>(above));
+    }
+
+    /// What is below the lower bound will not be kept.
+    __device__ __forceinline__ void list_when_few(uint64_t low, Partial reach) {
+        if (listed_ < 0 && reach.b <= kListTokens) list_candidates(low);
     }
 
     /// The same where at most kFewTokens lie between the bounds.
@@ -295,12 +371,12 @@ class Sampler {
                                                       uint64_t target) {
         if (threadIdx.x == 0) shared_.found_count = 0;
         __syncthreads();
-        for (int i = threadIdx.x; i < count_; i += kSampleThreads) {
-            const uint64_t rank = rank_of(words_[i], begin_ + i);
-            if (rank >= low && rank < high && words_[i] != minus_infinity()) {
+        for_candidates([&](int i, uint32_t order) {
+            const uint64_t rank = rank_of(order, begin_ + i);
+            if (is_from(i, order, low) && rank < high) {
                 shared_.found[atomicAdd(&shared_.found_count, 1u)] = rank;
             }
-        }
+        });
         cluster_.sync();
         // Thread t takes the t-th of all CTAs' lists.
         unsigned total = 0;
@@ -316,9 +392,11 @@ class Sampler {
             total += count;
         }
         uint64_t amount = 0;
-        if (taken) amount = kByMass ? as_mass(probability(static_cast<uint32_t>(mine >> 32))) : 1;
-        shared_.few[threadIdx.x] = mine;
-        shared_.amounts[threadIdx.x] = amount;
+        if (taken) {
+            amount = kByMass ? as_mass(probability(static_cast<uint32_t>(mine >> 32))) : 1;
+            shared_.few[threadIdx.x] = mine;
+            shared_.amounts[threadIdx.x] = amount;
+        }
         if (threadIdx.x == 0) shared_.threshold = low;
         __syncthreads();
         uint64_t before = 0;
@@ -330,11 +408,13 @@ class Sampler {
         return shared_.threshold;
     }
 
-    /// Mass of a token in the draw.
-    __device__ __forceinline__ uint64_t kept_mass(int i, uint64_t lowest) const {
+    /// Mass of a candidate in the draw.
+    __device__ __forceinline__ uint64_t kept_mass(int candidate, uint64_t lowest) const {
+        const int i = place_of(candidate);
         const uint32_t order = words_[i];
+        if (rank_of(order, begin_ + i) < lowest) return 0;
         const float p = probability(order);
-        return rank_of(order, begin_ + i) >= lowest && p >= min_probability_ ? as_mass(p) : 0;
+        return p >= min_probability_ ? as_mass(p) : 0;
     }
 
     /// Lays the kept tokens' masses end to end in the order of their ids and takes the one at a
@@ -343,11 +423,10 @@ class Sampler {
                                          int32_t best_token) {
         const int lane = static_cast<int>(threadIdx.x) % 32;
         const int warp = static_cast<int>(threadIdx.x) / 32;
-        const int segment = (p_.slice + kSampleThreads - 1) / kSampleThreads * 32;
-        const int first = min(count_, warp * segment);
-        const int last = min(count_, first + segment);
+        int first, last;
+        thread_share(candidates(), first, last);
         Partial sum{0, 0};
-        for (int i = first + lane; i < last; i += 32) sum.a += kept_mass(i, lowest);
+        for (int c = first; c < last; ++c) sum.a += kept_mass(c, lowest);
         const Partial* partials = shared_.partials[phase_];
         const uint64_t total = over_cluster<Sum>(sum).a;
         if (total == 0) {
@@ -361,19 +440,25 @@ class Sampler {
         uint64_t before = 0;
         for (int i = lane; i < cta_ * kWarps + warp; i += 32) before += partials[i].a;
         before = over_warp<Sum>({before, 0}).a;
-        const uint64_t own = over_warp<Sum>(sum).a;
-        if (target < before || target >= before + own) return;
-        for (int i = first; i < last; i += 32) {
-            const int at = i + lane;
-            const uint64_t end = before + prefix_sum(at < last ? kept_mass(at, lowest) : 0);
-            const unsigned reached = __ballot_sync(~0u, end > target);
-            if (reached != 0) {
-                if (lane == __ffs(static_cast<int>(reached)) - 1) {
-                    store(request, begin_ + at, SampleStatus::kDrawn);
+        const uint64_t end = before + prefix_sum(sum.a);
+        const unsigned reached = __ballot_sync(~0u, end > target);
+        if (target < before || reached == 0) return;
+        // The thread whose share the place falls into; the warp goes through it together.
+        const int owner = __ffs(static_cast<int>(reached)) - 1;
+        before = __shfl_sync(~0u, end - sum.a, owner);
+        first = __shfl_sync(~0u, first, owner);
+        last = __shfl_sync(~0u, last, owner);
+        for (int c = first; c < last; c += 32) {
+            const int mine = c + lane;
+            const uint64_t here = before + prefix_sum(mine < last ? kept_mass(mine, lowest) : 0);
+            const unsigned found = __ballot_sync(~0u, here > target);
+            if (found != 0) {
+                if (lane == __ffs(static_cast<int>(found)) - 1) {
+                    store(request, begin_ + place_of(mine), SampleStatus::kDrawn);
                 }
                 return;
             }
-            before = __shfl_sync(~0u, end, 31);
+            before = __shfl_sync(~0u, here, 31);
         }
     }
 
@@ -399,6 +484,7 @@ class Sampler {
     int sequence_;
     int begin_, count_;  ///< this CTA's tokens
     int phase_ = 0;
+    int listed_ = -1;   ///< this CTA's tokens in the list; -1: all of the slice are candidates
     float max_ = 0.0f;  ///< the largest logit / temperature
     float min_probability_ = 0.0f;
 };
@@ -407,9 +493,9 @@ __global__ void __launch_bounds__(kSampleThreads, 2)
     sample_rows(const __grid_constant__ SampleParams p) {
     extern __shared__ __align__(16) uint32_t words[];
     __shared__ SampleShared shared;
-    ptx::grid_launch_dependents();
     ptx::cluster_sync();  // no shared memory is written to before its CTA runs
     ptx::grid_wait();
+    ptx::grid_launch_dependents();
     Sampler(p, shared, words).run();
 }
 
