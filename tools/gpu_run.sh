@@ -35,7 +35,7 @@ run() {
 for step in "${steps[@]}"; do
     case $step in
         test)
-            for test in test_arena_cuda test_split_gemm; do
+            for test in test_arena_cuda test_small_ops test_split_gemm; do
                 run "$test" 240 "$(program $test)"
                 grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure|\| (decode|prefill)|differ" \
                     "$out/$test.log" | head -n 20
@@ -45,12 +45,19 @@ for step in "${steps[@]}"; do
             run memcheck 200 compute-sanitizer --tool memcheck --error-exitcode 1 \
                 "$(program test_split_gemm)" --gtest_filter='*SmallShapes*:*Ring*:*Refuses*'
             tail -n 3 "$out/memcheck.log"
+            run memcheck_small_ops 100 compute-sanitizer --tool memcheck --error-exitcode 1 \
+                "$(program test_small_ops)" \
+                --gtest_filter='*Extreme*:*Broken*:*Graph*:*Rope*:*Embed*:*Gathers*:*Random*'
+            tail -n 3 "$out/memcheck_small_ops.log"
             ;;
         bench)
             # shellcheck disable=SC2086
             run bench_gemm 500 "$(program bench_gemm)" --json "$out/bench_gemm.json" \
                 --commit "${COMMIT:-unknown}" ${BENCH_ARGS:-}
             cat "$out/bench_gemm.log"
+            run bench_small_ops 60 "$(program bench_small_ops)" --json "$out/bench_small_ops.json" \
+                --commit "${COMMIT:-unknown}"
+            cat "$out/bench_small_ops.log"
             ;;
         *)
             echo "no step called $step" >&2
