@@ -32,7 +32,8 @@ struct AttentionBenchCase {
     std::string kind;  ///< decode or prefill
     int64_t batch, heads, kv_heads, head_dim, len;
     double ratio = 0;
-    int64_t past = 0;  ///< prefill: tokens cached before the `len` new ones
+    int64_t past = 0;    ///< prefill: tokens cached before the `len` new ones
+    bool copies = true;  ///< prefill: of remote pages, made once; otherwise they are read in place
 
     int64_t tokens() const { return len + past; }
     double kv_bytes() const {
@@ -49,7 +50,7 @@ struct AttentionBenchCase {
     }
     int operations() const {
         if (kind == "prefill") return flops() > 2e12 ? 2 : 8;
-        if (ratio > 0.02) return 2;
+        if (ratio > 0.02) return kv_bytes() * ratio > 5e8 ? 2 : 8;
         return kv_bytes() > 4e9 ? 4 : 32;
     }
 };
@@ -84,8 +85,9 @@ std::vector<AttentionBenchCase> cases() {
     all.push_back({"prefill", 1, 32, 8, 64, 4096});
     all.push_back({"prefill", 1, 16, 8, 256, 4096});
     all.push_back({"prefill", 1, 32, 8, 128, 2048, 0, 8192});
-    for (const double ratio : {0.1, 0.5}) {
+    for (const double ratio : {0.01, 0.1, 0.5}) {
         all.push_back({"prefill", 1, 32, 8, 128, 2048, ratio, 8192});
+        all.push_back({"prefill", 1, 32, 8, 128, 2048, ratio, 8192, false});
     }
     return all;
 }
@@ -132,7 +134,8 @@ struct Pools {
 
 class CaseRun {
   public:
-    CaseRun(Pools& pools, const AttentionBenchCase& c, int rounds)
+    /// `slots` of the decode kernel's ring; 0: as chosen.
+    CaseRun(Pools& pools, const AttentionBenchCase& c, int rounds, int slots)
         : pools_(pools),
           c_(c),
           rounds_(rounds),
@@ -150,8 +153,9 @@ class CaseRun {
                  .dtype = DType::kBF16,
                  .max_sequences = c.batch,
                  .max_pages = sequence_pages_,
-                 .remote_pages = remote_pages_ > 0},
-          config_(choose_attention_config(shape_, cuda::current_attention_machine())),
+                 .remote_pages = remote_pages_ > 0,
+                 .copied_pages = c.kind == "prefill" && c.copies ? remote_pages_ : 0},
+          config_(choose(shape_, slots)),
           workspace_(shape_, config_) {}
 
     Json row(const Json& peer) {
@@ -170,7 +174,7 @@ class CaseRun {
                         if (decode) {
                             decode_attention(args(i), config_, workspace_, stream, early);
                         } else {
-                            prefill_attention(args(i), c_.len, workspace_, stream, early);
+                            prefill_attention(args(i), c_.len, config_, workspace_, stream, early);
                         }
                     },
                 .finish = {}};
@@ -193,6 +197,7 @@ class CaseRun {
                 {"past", c_.past},
                 {"dtype", "bf16"},
                 {"ratio", c_.ratio},
+                {"copies", c_.copies},
                 {"tier", remote_pages_ > 0 ? "host" : "local"},
                 {"us", rounded(us[0])},
                 {"chain_us", rounded(us[1])},
@@ -207,6 +212,12 @@ class CaseRun {
     }
 
   private:
+    static AttentionConfig choose(const AttentionShape& shape, int slots) {
+        AttentionConfig config = choose_attention_config(shape, cuda::current_attention_machine());
+        if (slots > 0) config.slots = slots;
+        return config;
+    }
+
     static double rounded(double value) {
         if (value == 0) return 0;
         const double unit = std::pow(10.0, std::floor(std::log10(value)) - 3);
@@ -312,11 +323,12 @@ int main(int argc, char** argv) {
     using namespace dak;
     CLI::App app{"Benchmark of split attention"};
     std::string json, commit = "unknown", peer_file, only;
-    int rounds = 7;
+    int rounds = 7, slots = 0;
     bool list = false;
     app.add_flag("--list", list, "Print the cases of the peer as JSON and end");
     app.add_option("--peer", peer_file, "Times of the peer, from sdpa_peer.py");
     app.add_option("--only", only, "decode or prefill");
+    app.add_option("--slots", slots, "Of the decode kernel's ring instead of those chosen");
     app.add_option("--rounds", rounds, "Samples of each measurement");
     app.add_option("--json", json, "File for the results");
     app.add_option("--commit", commit, "What to record as the commit measured");
@@ -337,7 +349,7 @@ int main(int argc, char** argv) {
             for (const Json& candidate : peers) {
                 if (c.ratio == 0 && c.past == 0 && bench::same(c, candidate)) peer = candidate;
             }
-            report["rows"].push_back(bench::CaseRun(pools, c, rounds).row(peer));
+            report["rows"].push_back(bench::CaseRun(pools, c, rounds, slots).row(peer));
         }
         if (!json.empty()) bench::write_report(json, report);
     } catch (const std::exception& error) {

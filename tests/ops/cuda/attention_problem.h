@@ -99,6 +99,7 @@ class AttentionProblem {
         return args;
     }
 
+    int64_t remote_pages() const { return remote_pages_; }
     int max_query_tokens() const {
         return std::ranges::max(c_.sequences, {}, &SequenceCase::new_tokens).new_tokens;
     }

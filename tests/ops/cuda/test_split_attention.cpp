@@ -69,19 +69,30 @@ class SplitAttention : public ::testing::Test {
     void expect_prefill(const AttentionCase& c) {
         SCOPED_TRACE(c.to_string());
         AttentionProblem problem(c, false);
-        AttentionWorkspace workspace(problem.shape(),
-                                     choose_attention_config(problem.shape(), machine_));
-        std::vector<uint16_t> first;
-        for (int run = 0; run < 2; ++run) {
-            problem.poison();
-            check(cudaDeviceSynchronize(), "poison");
-            prefill_attention(problem.args(), problem.max_query_tokens(), workspace, stream_,
-                              run == 1);
-            check(cudaStreamSynchronize(stream_), "prefill attention");
-            if (run == 0) first = problem.result();
+        AttentionShape shape = problem.shape();
+        const AttentionConfig config = choose_attention_config(shape, machine_);
+        // Copies of no remote page, of some and of all.
+        std::vector<int64_t> copied = {0};
+        if (problem.remote_pages() > 0) {
+            copied.push_back(problem.remote_pages() / 2 + 1);
+            copied.push_back(problem.remote_pages() + 1);
         }
-        EXPECT_EQ(problem.verdict(), "");
-        EXPECT_TRUE(first == problem.result()) << "two runs differ";
+        std::vector<uint16_t> first;
+        for (const int64_t pages : copied) {
+            SCOPED_TRACE(fmt::format("{} pages copied", pages));
+            shape.copied_pages = pages;
+            AttentionWorkspace workspace(shape, config);
+            for (int run = 0; run < 3; ++run) {
+                problem.poison();
+                check(cudaDeviceSynchronize(), "poison");
+                prefill_attention(problem.args(), problem.max_query_tokens(), config, workspace,
+                                  stream_, run > 0);
+                check(cudaStreamSynchronize(stream_), "prefill attention");
+                if (first.empty()) first = problem.result();
+                EXPECT_TRUE(first == problem.result()) << "two runs differ";
+            }
+            EXPECT_EQ(problem.verdict(), "");
+        }
     }
 
     static bool parts_are_clear(const AttentionShape& shape, const AttentionConfig& config,
@@ -253,6 +264,33 @@ TEST_F(SplitAttention, ACapturedPlanFollowsTheLengths) {
     }
     cudaGraphExecDestroy(executable);
     cudaGraphDestroy(graph);
+}
+
+/// Launches that follow each other closely, as layers do, with copies of the same and other pages.
+TEST_F(SplitAttention, PrefillsLayerAfterLayer) {
+    AttentionCase c;
+    c.sequences = {{900, 300}, {64, 1}, {2000, 700}};
+    c.kv_heads = 4;
+    c.head_group = 2;
+    c.remote = RemotePages::kRandom;
+    AttentionProblem first(c, false);
+    c.seed = 2;
+    AttentionProblem second(c, false);
+    AttentionShape shape = first.shape();
+    shape.max_pages += 4;
+    shape.copied_pages = std::max(first.remote_pages(), second.remote_pages());
+    const AttentionConfig config = choose_attention_config(shape, machine_);
+    AttentionWorkspace workspace(shape, config);
+    first.poison();
+    second.poison();
+    check(cudaDeviceSynchronize(), "poison");
+    for (int layer = 0; layer < 20; ++layer) {
+        const AttentionProblem& problem = layer % 2 == 0 ? first : second;
+        prefill_attention(problem.args(), problem.max_query_tokens(), config, workspace, stream_);
+    }
+    check(cudaStreamSynchronize(stream_), "prefill attention");
+    EXPECT_EQ(first.verdict(), "");
+    EXPECT_EQ(second.verdict(), "");
 }
 
 /// Pages are read ahead of the preceding kernel, except those that it is still writing.

@@ -26,6 +26,9 @@ struct AttentionShape {
     int64_t max_sequences = 0;  ///< rows of the tables
     int64_t max_pages = 0;      ///< of one sequence
     bool remote_pages = false;  ///< the cache has remote pages
+    /// Remote pages (of one layer) of which prefill may keep local copies while it runs; those
+    /// beyond cross the link once per 128 query rows.
+    int64_t copied_pages = 0;
 };
 
 struct AttentionConfig {

@@ -131,12 +131,11 @@ __device__ __forceinline__ uint32_t page_mark(uint32_t begin, uint32_t end, bool
     return begin | end << 8 | (first ? kFirstOfSegment : 0) | (last ? kLastOfSegment : 0);
 }
 
-/// The warp that streams pages.
+/// The warp that streams pages; lane i's `entry` is that of the i-th page (of the first 8).
 template <int kHeadDim>
 __device__ __forceinline__ void stream_pages(const DecodeAttentionParams& p,
                                              const DecodeAttentionShared& shared,
-                                             const WorkHeader& work, const CtaWork* source,
-                                             int lane) {
+                                             const WorkHeader& work, uint2 entry, int lane) {
     constexpr uint32_t kBlock = kv_block_bytes(kHeadDim);
     const uint32_t slots = work.remote ? p.remote_slots : p.slots;
     const uint8_t* const base = work.remote ? p.remote : p.local;
@@ -145,7 +144,6 @@ __device__ __forceinline__ void stream_pages(const DecodeAttentionParams& p,
         p.list.entries + (work.remote ? int64_t{p.sequences} * p.list.entry_stride : int64_t{0});
 
     // Lanes hold entries [window, window_end) of the table of `table`.
-    uint2 entry = __ldcg(reinterpret_cast<const uint2*>(source->first) + lane % 8);
     int table = work.sequence, window = work.page, window_end = work.page + 8;
     PageWalk walk(p, work);
     RingSlot ring;
@@ -535,15 +533,15 @@ class PartSum {
     }
 
     /// Waits for parts 0 .. count - 1, part j being in slot slot_of(j), adds them and leaves the
-    /// slots all ones.
-    template <typename SlotOf>
+    /// slots all ones. With `kPatient`, for parts that may take milliseconds, it polls seldom.
+    template <bool kPatient, typename SlotOf>
     __device__ __forceinline__ void gather(SlotOf slot_of, int count) {
         for (int first = 0; first < count; first += 32) {
             const int batch = smaller(32, count - first);
             float weights[kWarpRows];
-            weigh(part(slot_of(first + smaller(lane_, batch - 1))), batch, weights);
+            weigh<kPatient>(part(slot_of(first + smaller(lane_, batch - 1))), batch, weights);
             for (int i = 0; i < batch; i += kInFlight) {
-                add(slot_of, first, i, batch, weights);
+                add<kPatient>(slot_of, first, i, batch, weights);
             }
         }
     }
@@ -613,8 +611,11 @@ class PartSum {
 
   private:
     static constexpr uint32_t kEmpty = 0xffffffffu;
-    static constexpr int kInFlight = 8 / (kWarpRows * kVectors) > 0 ? 8 / (kWarpRows * kVectors)
-                                                                    : 1;
+    // Parts that a lane loads at once, as registers allow: a trip to L2 takes longer than the sums.
+    static constexpr int kVectorsInFlight = kRows <= 4 ? 12 : 8;
+    static constexpr int kInFlight = kVectorsInFlight / (kWarpRows * kVectors) > 0
+                                         ? kVectorsInFlight / (kWarpRows * kVectors)
+                                         : 1;
 
     static __device__ __forceinline__ float2 load2(uint32_t address) {
         float2 v;
@@ -643,10 +644,11 @@ class PartSum {
 
     /// Lane i's part's largest score and total; scales the sums so far to the new largest score and
     /// gives each lane its part's weight.
+    template <bool kPatient>
     __device__ __forceinline__ void weigh(const float* mine, int batch,
                                           float (&weights)[kWarpRows]) {
         uint2 head[kWarpRows];
-        wait_until([&] {
+        wait_until<kPatient>([&] {
             bool ready = true;
 #pragma unroll
             for (int r = 0; r < kWarpRows; ++r) {
@@ -678,7 +680,7 @@ class PartSum {
         }
     }
 
-    template <typename SlotOf>
+    template <bool kPatient, typename SlotOf>
     __device__ __forceinline__ void add(SlotOf slot_of, int first, int i, int batch,
                                         const float (&weights)[kWarpRows]) {
         uint4 values[kInFlight][kWarpRows][kVectors];
@@ -700,7 +702,7 @@ class PartSum {
                 }
             }
         };
-        wait_until([&] {
+        wait_until<kPatient>([&] {
             bool ready = true;
             each([&](uint4& value, const float* at) { value = ptx::load_relaxed4(at); });
             each([&](const uint4& value, const float*) {
@@ -736,11 +738,14 @@ class PartSum {
     }
 
     /// Repeats `poll` until it is true for all lanes.
-    template <typename Poll>
+    template <bool kPatient, typename Poll>
     static __device__ __forceinline__ void wait_until(Poll poll) {
         if (__all_sync(~0u, poll())) return;
         const ptx::WaitLimit limit;
-        while (!__all_sync(~0u, poll())) limit.check();
+        while (!__all_sync(~0u, poll())) {
+            if (kPatient) __nanosleep(500);
+            limit.check();
+        }
     }
 
     const DecodeAttentionParams& p_;
@@ -776,8 +781,6 @@ struct ItemParts {
             remote_count = totals.remote.owner(start + remote_pages - 1) - remote_first + 1;
         }
     }
-
-    __device__ __forceinline__ bool mixed() const { return local_count > 0 && remote_count > 0; }
 };
 
 __device__ __forceinline__ WorkTotals load_totals(const WorkTotals* from) {
@@ -806,15 +809,21 @@ __device__ __forceinline__ void store_results(const DecodeAttentionParams& p,
                                               int share, int lane) {
     const auto cta = static_cast<int>(blockIdx.x);
     RingSlot ring;
+    int sequence = -1, other_pages = 0;
     ptx::grid_wait();
     for (PageWalk walk(p, work); walk.left > 0; walk.next_segment()) {
+        if (walk.sequence != sequence) {
+            sequence = walk.sequence;
+            other_pages = __ldcg(p.list.counts + (work.remote ? 0 : p.sequences) + sequence);
+        }
+        const bool mixed = other_pages > 0;
+        const bool whole = walk.segment_pages() == walk.sequence_pages;
+        const bool head = walk.page == 0;
         PartSum<Element, kHeadDim, kRows> sum(p, share, lane);
-        const ItemParts parts(p, totals, walk.sequence, walk.kv_head);
-        const bool mixed = parts.mixed();
-        const bool head = cta == (work.remote ? parts.remote_first : parts.local_first);
-        if (head && !mixed) {
-            sum.gather([&](int j) { return int64_t{cta + 1 + j}; },
-                       parts.local_count + parts.remote_count - 1);
+        if (head && !mixed && !whole) {
+            const ItemParts parts(p, totals, sequence, walk.kv_head);
+            sum.template gather<false>([&](int j) { return int64_t{cta + 1 + j}; },
+                                       parts.local_count + parts.remote_count - 1);
         }
         ptx::mbarrier_wait(shared.result_full + 8 * ring.slot, ring.parity);
         sum.add_results(shared.results + ring.slot * result_slot_bytes(kHeadDim, p.head_group));
@@ -822,9 +831,9 @@ __device__ __forceinline__ void store_results(const DecodeAttentionParams& p,
         if (lane == 0) ptx::mbarrier_arrive(shared.result_empty + 8 * ring.slot);
         ring.advance(p.result_slots);
         if (head && !mixed) {
-            sum.store_output(walk.sequence, walk.kv_head);
+            sum.store_output(sequence, walk.kv_head);
         } else {
-            sum.store_part(head ? item_slot(p, work.remote, walk.sequence, walk.kv_head) : cta);
+            sum.store_part(head ? item_slot(p, work.remote, sequence, walk.kv_head) : cta);
         }
     }
 }
@@ -843,7 +852,7 @@ __device__ __forceinline__ void store_mixed(const DecodeAttentionParams& p,
         const int kv_head = item % p.kv_heads;
         const ItemParts parts(p, totals, sequence, kv_head);
         PartSum<Element, kHeadDim, kRows> sum(p, task % kShares, lane);
-        sum.gather(
+        sum.template gather<true>(
             [&](int j) {
                 const bool remote = j >= parts.local_count;
                 const int i = remote ? j - parts.local_count : j;
@@ -870,6 +879,8 @@ __global__ void __launch_bounds__(decode_threads(kRows), kRows > 8 || kHeadDim =
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const CtaWork* const source = p.list.ctas + blockIdx.x;
     const WorkHeader work = WorkHeader::load(source);
+    // Loaded with the header: a second trip to L2 would delay the first page.
+    const uint2 entry = __ldcg(reinterpret_cast<const uint2*>(source->first) + lane % 8);
 
     if (warp == kConsumerWarps) {
         if (lane < kMaxDecodeSlots) {
@@ -880,7 +891,7 @@ __global__ void __launch_bounds__(decode_threads(kRows), kRows > 8 || kHeadDim =
         __syncwarp();
         ptx::grid_launch_dependents();
         ptx::barrier_arrive(1, kThreads);
-        stream_pages<kHeadDim>(p, shared, work, source, lane);
+        stream_pages<kHeadDim>(p, shared, work, entry, lane);
         return;
     }
     if (warp == kConsumerWarps + 1) {

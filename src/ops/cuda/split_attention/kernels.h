@@ -15,5 +15,6 @@ template <typename Element>
 const void* decode_attention_kernel(int head_dim, int rows);
 template <typename Element>
 const void* prefill_attention_kernel(int head_dim);
+const void* copy_pages_kernel();
 
 }  // namespace dak::cuda

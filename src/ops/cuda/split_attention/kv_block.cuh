@@ -5,6 +5,26 @@
 
 // Places inside a K or V block (memory/kv_page.h) of 16-bit elements.
 
+namespace dak::ptx {
+
+/// Shared to global; addresses and `bytes` are multiples of 16. Completes with the bulk group.
+__device__ __forceinline__ void bulk_store(void* to, uint32_t from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/// Waits until what at most `kPending` groups store is not yet visible.
+template <int kPending>
+__device__ __forceinline__ void bulk_wait() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// Orders generic and asynchronous accesses to any memory.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+}  // namespace dak::ptx
+
 namespace dak::cuda {
 
 /// The panels of a block: full ones of 128 bytes a token, and what is left of head_dim.

@@ -60,11 +60,16 @@ inline constexpr int kKvStages = 2;
 
 /// Tokens of a K or V block: what leaves room for two stages.
 constexpr int prefill_block_tokens(int head_dim) { return head_dim == 256 ? 64 : 128; }
+/// Tiles whose queries are in shared memory at once.
+constexpr int prefill_query_stages(int head_dim) { return head_dim == 256 ? 1 : 2; }
 constexpr uint32_t prefill_attention_bytes(int head_dim) {
     const auto row = static_cast<uint32_t>(head_dim) * 2;
-    const int rows = kPrefillTileRows + 2 * kKvStages * prefill_block_tokens(head_dim);
+    const int rows = prefill_query_stages(head_dim) * kPrefillTileRows +
+                     2 * kKvStages * prefill_block_tokens(head_dim);
     return row * static_cast<uint32_t>(rows);
 }
+
+inline constexpr int kCopyThreads = 256;
 
 // ---- the work list of a decode step -----------------------------------------------------------
 
@@ -138,6 +143,32 @@ struct DecodeAttentionParams {
     float cap_scale;    ///< of tanh, to the argument of 2^x; 0: no cap
 };
 
+/// Local copies of remote pages, made while prefill runs and good for one launch of it.
+struct PageCopies {
+    int32_t* slots = nullptr;    ///< [sequences, slot_stride] slot of each page's copy; -1: none
+    int32_t* sources = nullptr;  ///< [capacity] remote page that a slot copies
+    /// [capacity, kv_heads] the epoch of the launch whose copy of the head is complete.
+    uint32_t* flags = nullptr;
+    uint32_t* epoch = nullptr;  ///< of the last launch
+    uint8_t* pages = nullptr;   ///< [capacity] pages
+    int capacity = 0;           ///< 0: remote pages are read in place
+    int slot_stride = 0;
+};
+
+struct CopyPagesParams {
+    PageCopies copies;
+    const uint8_t* remote;
+    const int32_t* lengths;
+    const int32_t* query_starts;
+    const int32_t* pages;
+    int64_t pages_stride;
+    int num_local_pages;
+    int sequences, kv_heads;
+    int sliding_window;
+    uint32_t block_bytes;  ///< of K or V of one page and head
+    int slots;             ///< of the ring, of block_bytes each
+};
+
 struct PrefillAttentionParams {
     const void* q;
     void* out;
@@ -148,6 +179,7 @@ struct PrefillAttentionParams {
     const int32_t* query_starts;
     const int32_t* pages;
     int64_t pages_stride;
+    PageCopies copies;
     uint32_t* counters;  ///< [2] tiles taken and CTAs done; zero between kernels
     int num_local_pages;
     int sequences, kv_heads, head_group;

@@ -17,11 +17,16 @@
 //            first, head by head, so that tiles that run together share K and V in L2.
 // Block      384 threads: warpgroup 0 loads (warp 0 hands out tiles and streams K and V, warps 1-3
 //            load queries), warpgroups 1 and 2 compute 64 rows each.
-// Shared     queries, and two stages each of K and of V blocks of kTokens tokens. All are cut into
+// Shared     queries of one or two tiles, and two stages each of K and of V blocks of kTokens
+// tokens. All are cut into
 //            panels as in a page, [panel][rows][128 bytes], as wgmma takes them.
 // Barriers   full/empty pair per stage, for the queries and for the tile; named barriers 1 and 2:
 //            a warpgroup's turn at the matrix units, so that one's softmax runs under the other's
 //            products.
+//
+// Bytes      K and V of a local page once per tile that sees it, mostly from L2. Remote pages cross
+//            the link once: copy_kernel.cu copies them beside this kernel, which waits for each.
+//            Those for which there is no room are read in place, once per tile.
 //
 // Blocks are taken from the last to the first, so that only the first ones need a causal mask and
 // the tokens past the end, whose values must be zeroed, are in the first one. The products of a
@@ -53,12 +58,13 @@ struct PrefillTile {
     }
 };
 
+template <int kStages>
 struct StagePosition {
     uint32_t stage = 0;
     uint32_t parity = 0;
 
     __device__ __forceinline__ void advance() {
-        if (++stage == kKvStages) {
+        if (++stage == kStages) {
             stage = 0;
             parity ^= 1;
         }
@@ -71,7 +77,8 @@ struct PrefillShared {
     volatile int* tile;  ///< PrefillTile
     int* starts;         ///< [sequences + 1] tiles of all sequences before, one KV head
 
-    static constexpr int kBarriers = 4 * kKvStages + 4;
+    static constexpr int kQueryStages = 2;  // at most
+    static constexpr int kBarriers = 4 * kKvStages + 2 * kQueryStages + 2;
 
     template <int kHeadDim>
     static __device__ __forceinline__ PrefillShared of(void* memory, void* barriers, int* tile,
@@ -79,15 +86,15 @@ struct PrefillShared {
         constexpr uint32_t kBlock = prefill_block_tokens(kHeadDim) * kHeadDim * 2;
         PrefillShared s;
         s.queries = ptx::shared_address(memory);
-        s.keys = s.queries + kPrefillTileRows * kHeadDim * 2;
+        s.keys = s.queries + prefill_query_stages(kHeadDim) * kPrefillTileRows * kHeadDim * 2;
         s.values = s.keys + kKvStages * kBlock;
         s.k_full = ptx::shared_address(barriers);
         s.k_empty = s.k_full + 8 * kKvStages;
         s.v_full = s.k_empty + 8 * kKvStages;
         s.v_empty = s.v_full + 8 * kKvStages;
         s.query_full = s.v_empty + 8 * kKvStages;
-        s.query_empty = s.query_full + 8;
-        s.tile_full = s.query_empty + 8;
+        s.query_empty = s.query_full + 8 * kQueryStages;
+        s.tile_full = s.query_empty + 8 * kQueryStages;
         s.tile_empty = s.tile_full + 8;
         s.tile = tile;
         s.starts = starts;
@@ -101,8 +108,10 @@ struct PrefillShared {
             ptx::mbarrier_init(k_empty + 8 * i, 8);
             ptx::mbarrier_init(v_empty + 8 * i, 8);
         }
-        ptx::mbarrier_init(query_full, kQueryLoaders);
-        ptx::mbarrier_init(query_empty, 8);
+        for (int i = 0; i < kQueryStages; ++i) {
+            ptx::mbarrier_init(query_full + 8 * i, kQueryLoaders);
+            ptx::mbarrier_init(query_empty + 8 * i, 8);
+        }
         ptx::mbarrier_init(tile_full, 1);
         ptx::mbarrier_init(tile_empty, 11);  // every warp but the one that hands out
         ptx::fence_mbarrier_init();
@@ -130,6 +139,7 @@ class KvLoader {
         : p_(p), shared_(shared), lane_(lane) {}
 
     __device__ __forceinline__ void run() {
+        if (p_.copies.capacity > 0) epoch_ = *p_.copies.epoch + 1;
         count_tiles();
         uint32_t parity = 1;
         for (;;) {
@@ -212,13 +222,17 @@ class KvLoader {
         if (atomicAdd(p_.counters + 1, 1u) + 1 < gridDim.x) return;
         p_.counters[0] = 0;
         p_.counters[1] = 0;
+        if (p_.copies.capacity > 0) *p_.copies.epoch = epoch_;
     }
 
     __device__ __forceinline__ void load(const PrefillTile& tile) {
         const int begin = tile.begin(p_), end = tile.end(p_);
         const int32_t* const table = p_.pages + tile.sequence * p_.pages_stride;
-        // Lanes hold table entries [window, window + 32).
-        int window = 1 << 30, page = 0;
+        // Lanes hold table entries [window, window + 32): a page, or its copy, which may not be
+        // there yet.
+        int window = 1 << 30;
+        int page = 0;
+        const uint32_t* flag = nullptr;
         for (int block = (end - 1) / kTokens; block >= begin / kTokens; --block) {
             const int low = larger(begin, block * kTokens) - block * kTokens;
             const int high = smaller(end, (block + 1) * kTokens) - block * kTokens;
@@ -227,7 +241,15 @@ class KvLoader {
             if (first_page < window) {
                 window = larger(0, first_page + kPages - 32);
                 const int i = window + lane_;
-                if (i >= begin / 64 && i <= (end - 1) / 64) page = table[i];
+                flag = nullptr;
+                if (i >= begin / 64 && i <= (end - 1) / 64) {
+                    page = table[i];
+                    if (page >= p_.num_local_pages) find_copy(tile, i, page, flag);
+                }
+            }
+            if (p_.copies.capacity > 0) {
+                const int in_block = window + lane_ - first_page;
+                wait_for_copies(flag, in_block >= 0 && in_block < kPages);
             }
             int pages[kPages];
 #pragma unroll
@@ -241,11 +263,34 @@ class KvLoader {
         }
     }
 
+    /// If the remote page that is entry `i` of the table has a copy, makes `page` -1 - its slot.
+    __device__ __forceinline__ void find_copy(const PrefillTile& tile, int i, int& page,
+                                              const uint32_t*& flag) const {
+        if (p_.copies.capacity == 0) return;
+        const int slot = p_.copies.slots[int64_t{tile.sequence} * p_.copies.slot_stride + i];
+        if (slot < 0) return;
+        page = -1 - slot;
+        flag = p_.copies.flags + int64_t{slot} * p_.kv_heads + tile.kv_head;
+    }
+
+    /// Waits for the copies of the lanes that say so; those that are there lose their flag.
+    __device__ __forceinline__ void wait_for_copies(const uint32_t*& flag, bool needed) const {
+        if (!__any_sync(~0u, needed && flag != nullptr)) return;
+        const ptx::WaitLimit limit;
+        do {
+            if (flag != nullptr && ptx::load_acquire(flag) == epoch_) flag = nullptr;
+            limit.check();
+        } while (__any_sync(~0u, needed && flag != nullptr));
+        ptx::fence_async();
+        __syncwarp();
+    }
+
     /// Tokens [low, high) of a block; values outside are zeroed, because what was there may be NaN,
     /// which a weight of zero does not make zero.
     template <int kPages>
     __device__ __forceinline__ void load_block_of(bool values, uint32_t stages, uint32_t fulls,
-                                                  uint32_t empties, StagePosition& position,
+                                                  uint32_t empties,
+                                                  StagePosition<kKvStages>& position,
                                                   const int (&pages)[kPages],
                                                   const PrefillTile& tile, int low, int high) {
         const uint32_t to = stages + position.stage * kBlock;
@@ -276,6 +321,8 @@ class KvLoader {
 
     __device__ __forceinline__ const uint8_t* head_of(int page, int kv_head) const {
         constexpr int64_t kHeadBytes = 2 * kv_block_bytes(kHeadDim);
+        if (page < 0)
+            return p_.copies.pages + (int64_t{-1 - page} * p_.kv_heads + kv_head) * kHeadBytes;
         const bool remote = page >= p_.num_local_pages;
         const int64_t index = remote ? page - p_.num_local_pages : page;
         return (remote ? p_.remote : p_.local) + (index * p_.kv_heads + kv_head) * kHeadBytes;
@@ -317,7 +364,8 @@ class KvLoader {
     const PrefillShared& shared_;
     const int lane_;
     int tiles_ = 0;
-    StagePosition keys_, values_;
+    uint32_t epoch_ = 0;  // of the copies of this launch
+    StagePosition<kKvStages> keys_, values_;
 };
 
 /// Loads each tile's queries; rows past the sequence's last are zero. `thread` is 0..95.
@@ -325,12 +373,14 @@ template <int kHeadDim>
 __device__ __forceinline__ void load_tile_queries(const PrefillAttentionParams& p,
                                                   const PrefillShared& shared, int thread) {
     constexpr int kChunks = kHeadDim / 8;
-    uint32_t tile_parity = 0, parity = 1;
+    constexpr uint32_t kBytes = kPrefillTileRows * kHeadDim * 2;
+    uint32_t tile_parity = 0;
+    StagePosition<prefill_query_stages(kHeadDim)> position;
     for (;;) {
         const PrefillTile tile = shared.next_tile(tile_parity, thread % 32);
         if (tile.sequence < 0) return;
-        ptx::mbarrier_wait(shared.query_empty, parity);
-        parity ^= 1;
+        ptx::mbarrier_wait(shared.query_empty + 8 * position.stage, position.parity ^ 1);
+        const uint32_t queries = shared.queries + position.stage * kBytes;
         const int head = tile.kv_head * p.head_group;
         for (int i = thread; i < kPrefillTileRows * kChunks; i += kQueryLoaders) {
             const int row = i / kChunks, chunk = i % kChunks;
@@ -339,7 +389,7 @@ __device__ __forceinline__ void load_tile_queries(const PrefillAttentionParams& 
             const int64_t from = (tile.query_row + token) * p.ldq +
                                  (head + packed - token * p.head_group) * kHeadDim + chunk * 8;
             const int panel = chunk / 8;
-            uint32_t to = shared.queries + panel * (kPrefillTileRows * 128);
+            uint32_t to = queries + panel * (kPrefillTileRows * 128);
             if (panel < Panels<kHeadDim>::kFull) {
                 to += row * 128 + (((chunk % 8) ^ (row & 7)) << 4);
             } else if (Panels<kHeadDim>::kRestColumns == 32) {
@@ -352,7 +402,8 @@ __device__ __forceinline__ void load_tile_queries(const PrefillAttentionParams& 
         }
         ptx::copy_async_wait_all();
         ptx::fence_async_shared();
-        ptx::mbarrier_arrive(shared.query_full);
+        ptx::mbarrier_arrive(shared.query_full + 8 * position.stage);
+        position.advance();
     }
 }
 
@@ -368,14 +419,14 @@ class PrefillConsumer {
 
     __device__ __forceinline__ void run() {
         if (group_ == 1) ptx::barrier_arrive(1, 256);  // the first turn is warpgroup 0's
-        uint32_t tile_parity = 0, query_parity = 0;
+        uint32_t tile_parity = 0;
         for (;;) {
             const PrefillTile tile = shared_.next_tile(tile_parity, lane_);
             if (tile.sequence < 0) break;
             place(tile);
-            ptx::mbarrier_wait(shared_.query_full, query_parity);
-            query_parity ^= 1;
+            ptx::mbarrier_wait(shared_.query_full + 8 * queries_.stage, queries_.parity);
             compute(tile);
+            queries_.advance();
             store(tile);
         }
         if (group_ == 0) ptx::barrier_sync(1, 256);  // the turn that nobody takes
@@ -384,6 +435,7 @@ class PrefillConsumer {
   private:
     static constexpr int kTokens = prefill_block_tokens(kHeadDim);
     static constexpr uint32_t kBlock = kTokens * kHeadDim * 2;
+    static constexpr uint32_t kQueryBytes = kPrefillTileRows * kHeadDim * 2;
     static constexpr int kFullPanels = Panels<kHeadDim>::kFull;
     static constexpr int kFullColumns = kFullPanels * 64;
     static constexpr int kRestColumns = Panels<kHeadDim>::kRestColumns;
@@ -423,7 +475,7 @@ class PrefillConsumer {
         ptx::wgmma_wait<0>();
         ptx::pin(scores_);
         release_keys();
-        if (block == first_block) release(shared_.query_empty);
+        if (block == first_block) release(shared_.query_empty + 8 * queries_.stage);
         softmax(block, factors);
         pack_weights(weights);
 
@@ -437,7 +489,7 @@ class PrefillConsumer {
             ptx::wgmma_wait<1>();
             ptx::pin(scores_);
             release_keys();
-            if (block == first_block) release(shared_.query_empty);
+            if (block == first_block) release(shared_.query_empty + 8 * queries_.stage);
             softmax(block, factors);
             finish_values();
             rescale(factors);
@@ -463,12 +515,13 @@ class PrefillConsumer {
     __device__ __forceinline__ void issue_scores() {
         ptx::mbarrier_wait(shared_.k_full + 8 * keys_.stage, keys_.parity);
         const uint32_t keys = shared_.keys + keys_.stage * kBlock;
+        const uint32_t queries = shared_.queries + queries_.stage * kQueryBytes;
         ptx::pin(scores_);
         ptx::wgmma_fence();
 #pragma unroll
         for (int panel = 0; panel < kFullPanels; ++panel) {
-            const uint64_t a = operand<128>(shared_.queries + panel * (kPrefillTileRows * 128) +
-                                            group_ * (64 * 128));
+            const uint64_t a =
+                operand<128>(queries + panel * (kPrefillTileRows * 128) + group_ * (64 * 128));
             const uint64_t b = operand<128>(keys + panel * (kTokens * 128));
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
@@ -478,8 +531,8 @@ class PrefillConsumer {
         }
         if constexpr (kRestColumns > 0) {
             constexpr uint32_t kRow = Panels<kHeadDim>::kRestRowBytes;
-            const uint64_t a = operand<kRow>(
-                shared_.queries + kFullPanels * (kPrefillTileRows * 128) + group_ * (64 * kRow));
+            const uint64_t a = operand<kRow>(queries + kFullPanels * (kPrefillTileRows * 128) +
+                                             group_ * (64 * kRow));
             const uint64_t b = operand<kRow>(keys + kFullPanels * (kTokens * 128));
 #pragma unroll
             for (int k = 0; k < kRestColumns / 16; ++k) {
@@ -663,7 +716,8 @@ class PrefillConsumer {
     const PrefillAttentionParams& p_;
     const PrefillShared& shared_;
     const int group_, warp_, lane_;
-    StagePosition keys_, values_;
+    StagePosition<prefill_query_stages(kHeadDim)> queries_;
+    StagePosition<kKvStages> keys_, values_;
     int first_position_ = 0, last_position_ = 0;  // of the warp's rows
     int positions_[2] = {0, 0};                   // of this thread's two rows
     float max_[2], total_[2];
@@ -683,8 +737,12 @@ __global__ void __launch_bounds__(kPrefillAttentionThreads, 1)
     __shared__ int starts[kMaxSequences + 1];
     const auto shared = PrefillShared::of<kHeadDim>(memory, barriers, tile, starts);
     if (threadIdx.x == 0) shared.init_barriers();
-    ptx::grid_launch_dependents();
-    ptx::grid_wait();
+    // The kernel that copies pages has waited for all before it, and has not finished itself.
+    const bool copying = p.copies.capacity > 0;
+    if (!copying) {
+        ptx::grid_launch_dependents();
+        ptx::grid_wait();
+    }
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp < 4) {
@@ -700,6 +758,7 @@ __global__ void __launch_bounds__(kPrefillAttentionThreads, 1)
                                            static_cast<int>(threadIdx.x) % 128)
             .run();
     }
+    if (copying) ptx::grid_wait();
 }
 
 }  // namespace dak::cuda

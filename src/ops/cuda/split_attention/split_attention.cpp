@@ -94,6 +94,25 @@ struct ListOffsets {
     }
 };
 
+/// The same for the copies of remote pages; the pages come last.
+struct CopyOffsets {
+    int64_t slots, sources, flags, epoch, pages, end;
+
+    explicit CopyOffsets(const AttentionShape& shape) {
+        int64_t used = 0;
+        const auto take = [&](int64_t bytes) {
+            return std::exchange(used, used + round_up(bytes, kAlignment));
+        };
+        slots = take(shape.max_sequences * shape.max_pages * 4);
+        sources = take(shape.copied_pages * 4);
+        flags = take(shape.copied_pages * shape.num_kv_heads * 4);
+        epoch = take(4);
+        const KvPageLayout layout{shape.num_kv_heads, shape.head_dim, shape.dtype};
+        pages = take(shape.copied_pages * layout.page_bytes());
+        end = used;
+    }
+};
+
 }  // namespace
 
 AttentionWorkspace::AttentionWorkspace(const AttentionShape& shape, const AttentionConfig& config,
@@ -105,9 +124,15 @@ AttentionWorkspace::AttentionWorkspace(const AttentionShape& shape, const Attent
     const int64_t slot_floats = shape.num_heads / shape.num_kv_heads * part_row_floats(head_dim);
     part_bytes_ = round_up(slots * slot_floats * 4, kAlignment);
     list_bytes_ = ListOffsets(shape, ctas_).end;
-    bytes_ = part_bytes_ + windows * list_bytes_ + kAlignment;
+    copies_offset_ = part_bytes_ + windows * list_bytes_ + kAlignment;
+    bytes_ = copies_offset_ + (shape.copied_pages > 0 ? CopyOffsets(shape).end : 0);
     check(cudaMalloc(&memory_, static_cast<size_t>(bytes_)), "split attention: workspace");
-    check(cudaMemset(counters(), 0, kAlignment), "split attention: workspace");
+    // Counters, and the epochs of copies.
+    const int64_t after_lists = copies_offset_ - kAlignment;
+    const int64_t zeroed =
+        shape.copied_pages > 0 ? copies_offset_ + CopyOffsets(shape).pages : copies_offset_;
+    check(cudaMemset(counters(), 0, static_cast<size_t>(zeroed - after_lists)),
+          "split attention: workspace");
     // All ones say that a part is not there yet.
     check(cudaMemset(memory_, 0xff, static_cast<size_t>(part_bytes_)),
           "split attention: workspace");
@@ -120,6 +145,7 @@ AttentionWorkspace::AttentionWorkspace(AttentionWorkspace&& other) noexcept
       bytes_(other.bytes_),
       part_bytes_(other.part_bytes_),
       list_bytes_(other.list_bytes_),
+      copies_offset_(other.copies_offset_),
       max_lists_(other.max_lists_),
       planned_(std::move(other.planned_)) {}
 
@@ -128,7 +154,21 @@ AttentionWorkspace::~AttentionWorkspace() {
 }
 
 uint32_t* AttentionWorkspace::counters() const {
-    return reinterpret_cast<uint32_t*>(static_cast<std::byte*>(memory_) + bytes_ - kAlignment);
+    return reinterpret_cast<uint32_t*>(static_cast<std::byte*>(memory_) + copies_offset_ -
+                                       kAlignment);
+}
+
+PageCopies AttentionWorkspace::copies() const {
+    if (shape_.copied_pages == 0) return {};
+    const CopyOffsets offsets(shape_);
+    std::byte* base = static_cast<std::byte*>(memory_) + copies_offset_;
+    return {.slots = reinterpret_cast<int32_t*>(base + offsets.slots),
+            .sources = reinterpret_cast<int32_t*>(base + offsets.sources),
+            .flags = reinterpret_cast<uint32_t*>(base + offsets.flags),
+            .epoch = reinterpret_cast<uint32_t*>(base + offsets.epoch),
+            .pages = reinterpret_cast<uint8_t*>(base + offsets.pages),
+            .capacity = static_cast<int>(shape_.copied_pages),
+            .slot_stride = static_cast<int>(shape_.max_pages)};
 }
 
 WorkList AttentionWorkspace::list_at(size_t index) const {
@@ -248,9 +288,33 @@ void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
            programmatic, stream, &params);
 }
 
+namespace {
+
+/// Enqueues the copying of the remote pages that a prefill needs, beside which it may run.
+void copy_remote_pages(const PrefillAttentionParams& prefill, const KvPageLayout& layout,
+                       const AttentionConfig& config, cudaStream_t stream, bool programmatic) {
+    CopyPagesParams params{};
+    params.copies = prefill.copies;
+    params.remote = prefill.remote;
+    params.lengths = prefill.lengths;
+    params.query_starts = prefill.query_starts;
+    params.pages = prefill.pages;
+    params.pages_stride = prefill.pages_stride;
+    params.num_local_pages = prefill.num_local_pages;
+    params.sequences = prefill.sequences;
+    params.kv_heads = prefill.kv_heads;
+    params.sliding_window = prefill.sliding_window;
+    params.block_bytes = static_cast<uint32_t>(layout.block_bytes());
+    params.slots = std::min(config.remote_slots + 1, kMaxDecodeSlots);
+    launch(copy_pages_kernel(), config.remote_ctas, kCopyThreads,
+           params.block_bytes * static_cast<uint32_t>(params.slots), programmatic, stream, &params);
+}
+
+}  // namespace
+
 void prefill_attention(const AttentionArgs& args, int64_t max_query_tokens,
-                       const AttentionWorkspace& workspace, cudaStream_t stream,
-                       bool programmatic) {
+                       const AttentionConfig& config, const AttentionWorkspace& workspace,
+                       cudaStream_t stream, bool programmatic) {
     check_args(args);
     check_workspace(args, workspace);
     require(args.batch.query_starts != nullptr && max_query_tokens > 0,
@@ -268,6 +332,7 @@ void prefill_attention(const AttentionArgs& args, int64_t max_query_tokens,
     params.query_starts = args.batch.query_starts;
     params.pages = args.batch.pages;
     params.pages_stride = args.batch.pages_stride;
+    if (args.kv.remote != nullptr) params.copies = workspace.copies();
     params.counters = workspace.counters();
     params.num_local_pages = static_cast<int>(args.kv.num_local_pages);
     params.sequences = static_cast<int>(args.batch.sequences);
@@ -284,6 +349,10 @@ void prefill_attention(const AttentionArgs& args, int64_t max_query_tokens,
         args.batch.sequences * layout.num_kv_heads *
         ceil_div(max_query_tokens * params.head_group, int64_t{kPrefillTileRows});
     const auto ctas = static_cast<int>(std::min(int64_t{workspace.ctas()}, most_tiles));
+    if (params.copies.capacity > 0) {
+        copy_remote_pages(params, layout, config, stream, programmatic);
+        programmatic = true;
+    }
     launch(kernel, ctas, kPrefillAttentionThreads, prefill_attention_bytes(head_dim), programmatic,
            stream, &params);
 }

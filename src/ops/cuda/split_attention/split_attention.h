@@ -56,6 +56,7 @@ class AttentionWorkspace {
     float* parts() const { return static_cast<float*>(memory_); }
     /// Of the prefill kernel's tiles; zero between kernels.
     uint32_t* counters() const;
+    PageCopies copies() const;
     const AttentionShape& shape() const { return shape_; }
     int ctas() const { return ctas_; }
 
@@ -69,7 +70,8 @@ class AttentionWorkspace {
     int ctas_ = 0;
     void* memory_ = nullptr;
     int64_t bytes_ = 0;
-    int64_t part_bytes_ = 0, list_bytes_ = 0;  // parts, work lists, counters in this order
+    // Parts, work lists, counters, copies in this order.
+    int64_t part_bytes_ = 0, list_bytes_ = 0, copies_offset_ = 0;
     size_t max_lists_ = 0;
     std::vector<Planned> planned_;
 };
@@ -98,7 +100,7 @@ void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
 /// while the preceding kernel still runs, of which nothing is demanded but that it calls
 /// griddepcontrol.wait itself or is complete. Otherwise as decode_attention, but without a plan.
 void prefill_attention(const AttentionArgs& args, int64_t max_query_tokens,
-                       const AttentionWorkspace& workspace, cudaStream_t stream,
-                       bool programmatic = true);
+                       const AttentionConfig& config, const AttentionWorkspace& workspace,
+                       cudaStream_t stream, bool programmatic = true);
 
 }  // namespace dak::cuda
