@@ -10,10 +10,10 @@
 //
 // A token's rank is a 64-bit number: its logit's order, then the lower id first. Ranks differ, so
 // "the k likeliest" and "the likeliest that reach p" are all tokens from some rank on, which is
-// found by bisection: the cluster counts the tokens above a pivot. As soon as few enough can be
-// above the bound, every CTA lists its own and goes on with these; when very few are left between
-// the bounds, they are compared with each other. Probabilities are added as integers, whose sums do
-// not depend on the order.
+// found by bisection: the cluster counts the tokens above a pivot. A CTA of whose tokens few are
+// above the lower bound lists them and goes on with these; when few of the cluster's are left
+// between the bounds, they are compared with each other. Probabilities are added as integers, whose
+// sums do not depend on the order.
 
 namespace dak::cuda {
 namespace {
@@ -25,7 +25,7 @@ constexpr int kMaxPartials = kMaxSampleCluster * kWarps;
 /// Tokens that are compared with each other instead of bisected, by one thread each.
 constexpr unsigned kFewTokens = 256;
 static_assert(kFewTokens <= kSampleThreads);
-/// Tokens from the lower bound on, in the whole cluster, that a CTA has room to list.
+/// Tokens that a CTA has room to list.
 constexpr unsigned kListTokens = 2048;
 /// Probability 1 of the likeliest token as an integer: 2^18 tokens of it can be added.
 constexpr float kOne = 0x1p44f;
@@ -45,6 +45,9 @@ __device__ __forceinline__ float value_of(uint32_t order) {
 __device__ __forceinline__ uint64_t rank_of(uint32_t order, uint32_t token) {
     return uint64_t{order} << 32 | static_cast<uint32_t>(~token);
 }
+__device__ __forceinline__ uint32_t order_part(uint64_t rank) {
+    return static_cast<uint32_t>(rank >> 32);
+}
 __device__ __forceinline__ int32_t token_of(uint64_t rank) {
     return static_cast<int32_t>(~static_cast<uint32_t>(rank));
 }
@@ -52,6 +55,12 @@ __device__ __forceinline__ uint32_t minus_infinity() {
     return order_of(-__int_as_float(0x7f800000));
 }
 
+/// Tokens of the cluster from some rank on.
+struct Tally {
+    uint64_t mass = 0;
+    uint64_t count = 0;
+    unsigned own = 0;  ///< how many are this CTA's
+};
 /// The two sums or maxima that a round of the cluster makes.
 struct alignas(16) Partial {
     uint64_t a;
@@ -115,13 +124,12 @@ class Sampler {
         const ops::Sampling& rules = request.sampling;
         if (ops::has_penalties(rules) && request.length > 0) count_history(request);
         const Partial best = read_logits(request);
-        const uint32_t best_order = static_cast<uint32_t>(best.a >> 32);
-        if (best.b != 0 || best_order <= minus_infinity()) {
+        if (best.b != 0 || best.a == 0) {
             finish(request, -1, best.b != 0 ? SampleStatus::kNan : SampleStatus::kImpossible);
             return;
         }
         const int32_t best_token = token_of(best.a);
-        max_ = rules.temperature == 0.0f ? 0.0f : value_of(best_order) / rules.temperature;
+        max_ = rules.temperature == 0.0f ? 0.0f : value_of(order_part(best.a)) / rules.temperature;
         if (rules.temperature == 0.0f || isinf(max_)) {
             finish(request, best_token, SampleStatus::kDrawn);
             return;
@@ -146,12 +154,14 @@ class Sampler {
     }
 
     /// Keeps the orders of logit / temperature in words_, unless greedy. Returns the highest rank
-    /// by logit, and whether any is NaN.
+    /// by logit, 0 if all are -inf, and whether any is NaN.
     __device__ __forceinline__ Partial read_logits(const SampleRequest& request) {
         const ops::Sampling rules = request.sampling;
         const bool penalties = ops::has_penalties(rules) && request.length > 0;
         const float* row = p_.args.logits + request.row * p_.args.ld + begin_;
-        Partial best{0, 0};
+        float best = -__int_as_float(0x7f800000);
+        int best_at = -1;  // the first of equals
+        bool nan = false;
         // Four tokens from i on, of which `some` exist.
         const auto take = [&](int i, float4 four, int some) {
             float logits[4] = {four.x, four.y, four.z, four.w};
@@ -171,8 +181,11 @@ class Sampler {
                     logits[j] = -__int_as_float(0x7f800000);  // no token: never a candidate
                     continue;
                 }
-                if (isnan(logits[j])) best.b = 1;
-                best.a = Max::of(best.a, rank_of(order_of(logits[j]), begin_ + i + j));
+                nan |= isnan(logits[j]);
+                if (logits[j] > best) {
+                    best = logits[j];
+                    best_at = i + j;
+                }
             }
             if (rules.temperature == 0.0f) return;
             *words = make_uint4(
@@ -196,7 +209,8 @@ class Sampler {
                 if (some > 0) take(i + u * kStep, four[u], some);
             }
         }
-        return over_cluster<Max>(best);
+        const uint64_t rank = best_at < 0 ? 0 : rank_of(order_of(best), begin_ + best_at);
+        return over_cluster<Max>({rank, nan ? uint64_t{1} : uint64_t{0}});
     }
 
     /// Every warp's partial goes to every CTA; one barrier, then all add up for themselves.
@@ -231,7 +245,7 @@ class Sampler {
     }
 
     /// Mass and number of the tokens from rank `lowest` on, without those of logit -inf.
-    __device__ __forceinline__ Partial tally(uint64_t lowest) {
+    __device__ __forceinline__ Tally tally(uint64_t lowest) {
         Partial sum{0, 0};
         if (listed_ >= 0) {
             for_candidates([&](int i, uint32_t order) {
@@ -239,7 +253,7 @@ class Sampler {
                 sum.a += as_mass(probability(order));
                 sum.b += 1;
             });
-            return over_cluster<Sum>(sum);
+            return tally_of(sum);
         }
         for (int i = threadIdx.x * 4; i < count_; i += kSampleThreads * 4) {
             const uint4 four = *reinterpret_cast<const uint4*>(words_ + i);
@@ -255,7 +269,14 @@ class Sampler {
                 sum.b += in[j] ? 1 : 0;
             }
         }
-        return over_cluster<Sum>(sum);
+        return tally_of(sum);
+    }
+    __device__ __forceinline__ Tally tally_of(Partial sum) {
+        const Partial* own = &shared_.partials[phase_][cta_ * kWarps];
+        const Partial total = over_cluster<Sum>(sum);
+        const unsigned lane = threadIdx.x % 32;
+        const auto count = static_cast<unsigned>(lane < kWarps ? own[lane].b : 0);
+        return {total.a, total.b, __reduce_add_sync(~0u, count)};
     }
 
     /// visit(place in the slice, order) for this CTA's tokens, or those listed.
@@ -280,7 +301,7 @@ class Sampler {
         last = min(total, first + share);
     }
 
-    /// Lists the tokens from rank `lowest` on; there are at most kListTokens in the cluster.
+    /// Lists this CTA's tokens from rank `lowest` on, at most kListTokens.
     __device__ __forceinline__ void list_candidates(uint64_t lowest) {
         const unsigned lane = threadIdx.x % 32;
         const unsigned warp = threadIdx.x / 32;
@@ -305,40 +326,40 @@ class Sampler {
         uint64_t lowest = 0;
         const bool by_mass = rules.top_p < 1.0f;
         if (rules.top_k <= 0 && !by_mass) return lowest;
-        Partial all = tally(lowest);
-        if (rules.top_k > 0 && static_cast<uint64_t>(rules.top_k) < all.b) {
+        Tally all = tally(lowest);
+        if (rules.top_k > 0 && static_cast<uint64_t>(rules.top_k) < all.count) {
             lowest = select<false>(lowest, all, static_cast<uint64_t>(rules.top_k));
             if (by_mass) all = tally(lowest);
         }
         if (by_mass) {
-            const double wanted = ceil(double{rules.top_p} * static_cast<double>(all.a));
+            const double wanted = ceil(double{rules.top_p} * static_cast<double>(all.mass));
             lowest = select<true>(lowest, all, max(uint64_t{1}, static_cast<uint64_t>(wanted)));
         }
         return lowest;
     }
 
     template <bool kByMass>
-    static __device__ __forceinline__ uint64_t amount(Partial sum) {
-        return kByMass ? sum.a : sum.b;
+    static __device__ __forceinline__ uint64_t amount(const Tally& tally) {
+        return kByMass ? tally.mass : tally.count;
     }
 
     /// The rank with which the tokens from the top on first reach `target` in mass or number.
     /// `reach` is the tally from `low` on, and no less than the target.
     template <bool kByMass>
-    __device__ __forceinline__ uint64_t select(uint64_t low, Partial reach, uint64_t target) {
+    __device__ __forceinline__ uint64_t select(uint64_t low, Tally reach, uint64_t target) {
         if (amount<kByMass>(reach) < target) return low;  // rounding of the target
         uint64_t high = rank_of(order_of(max_) + 1, ~0u);
-        Partial above{0, 0};  // the tally from `high` on, less than the target
+        Tally above;  // the tally from `high` on, less than the target
         float distance = 4.0f;
         bool bounded = false;
-        for (int round = 0; reach.b - above.b > kFewTokens; ++round) {
+        for (int round = 0; reach.count - above.count > kFewTokens; ++round) {
             list_when_few(low, reach);
             const uint64_t middle = low + (high - low) / 2;
             uint64_t pivot = middle;
             if (round < kValuePivots) {
-                const float value = bounded ? 0.5f * value_of(static_cast<uint32_t>(low >> 32)) +
-                                                  0.5f * value_of(static_cast<uint32_t>(high >> 32))
-                                            : max_ - distance;
+                const float value =
+                    bounded ? 0.5f * value_of(order_part(low)) + 0.5f * value_of(order_part(high))
+                            : max_ - distance;
                 pivot = rank_of(order_of(value), ~0u);
                 distance *= 2.0f;
                 if (pivot <= low || pivot >= high) {
@@ -346,7 +367,7 @@ class Sampler {
                     bounded = true;
                 }
             }
-            const Partial sum = tally(pivot);
+            const Tally sum = tally(pivot);
             if (amount<kByMass>(sum) >= target) {
                 low = pivot;
                 reach = sum;
@@ -361,8 +382,8 @@ class Sampler {
     }
 
     /// What is below the lower bound will not be kept.
-    __device__ __forceinline__ void list_when_few(uint64_t low, Partial reach) {
-        if (listed_ < 0 && reach.b <= kListTokens) list_candidates(low);
+    __device__ __forceinline__ void list_when_few(uint64_t low, const Tally& reach) {
+        if (listed_ < 0 && reach.own <= kListTokens) list_candidates(low);
     }
 
     /// The same where at most kFewTokens lie between the bounds.
@@ -393,17 +414,19 @@ class Sampler {
         }
         uint64_t amount = 0;
         if (taken) {
-            amount = kByMass ? as_mass(probability(static_cast<uint32_t>(mine >> 32))) : 1;
+            amount = kByMass ? as_mass(probability(order_part(mine))) : 1;
             shared_.few[threadIdx.x] = mine;
             shared_.amounts[threadIdx.x] = amount;
         }
         if (threadIdx.x == 0) shared_.threshold = low;
         __syncthreads();
-        uint64_t before = 0;
-        for (unsigned i = 0; i < total; ++i) {
-            if (shared_.few[i] > mine) before += shared_.amounts[i];
+        if (taken) {
+            uint64_t before = 0;
+            for (unsigned i = 0; i < total; ++i) {
+                if (shared_.few[i] > mine) before += shared_.amounts[i];
+            }
+            if (before < target && target <= before + amount) shared_.threshold = mine;
         }
-        if (taken && before < target && target <= before + amount) shared_.threshold = mine;
         cluster_.sync();  // the lists have been read
         return shared_.threshold;
     }

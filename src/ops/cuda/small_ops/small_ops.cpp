@@ -143,7 +143,9 @@ void norm(const NormArgs& args, cudaStream_t stream, bool programmatic) {
             "norm: chosen rows cannot be normalised in place");
     if (args.rows == 0) return;
     const int64_t chunks = ceil_div(args.width, int64_t{kChunkElements});
-    const int per_thread = chunks <= kNormThreads ? 1 : 2;
+    // Few rows: the fewest steps. Many: two CTAs an SM, so that one computes while the other loads.
+    const bool many = args.rows > current_sms();
+    const int per_thread = chunks <= (many ? kNormThreads / 2 : kNormThreads) ? 1 : 2;
     const int64_t threads = round_up(ceil_div(chunks, int64_t{per_thread}), 32);
     const int64_t ctas = kNormThreads / std::min<int64_t>(threads, kNormThreads) * current_sms();
     require(threads <= kNormThreads, "norm: rows of {} elements are too long", args.width);
