@@ -284,7 +284,7 @@ class RopeProblem {
         : c_(c),
           layout_{c.num_kv_heads, c.head_dim, c.dtype},
           width_((c.num_heads + 2 * c.num_kv_heads) * c.head_dim),
-          ld_(width_ + 8),
+          ld_(round_up(width_, 8) + 8),
           q_norm_(random_floats(c.head_dim, 2)),
           k_norm_(random_floats(c.head_dim, 3)) {
         for (int64_t s = 0; s < kSequences; ++s) {
@@ -460,6 +460,9 @@ TEST_F(SmallOps, RopeAppendMatchesTheCpu) {
                               RopeCase{4, 4, 96, DType::kBF16, true, true, false, 300},
                               RopeCase{6, 2, 256, DType::kBF16, true, false, false, 10},
                               RopeCase{3, 1, 16, DType::kBF16, true, true, false, 10},
+                              RopeCase{3, 3, 20, DType::kBF16, true, true, false, 200},
+                              RopeCase{4, 2, 22, DType::kF16, true, false, true, 10},
+                              RopeCase{2, 1, 72, DType::kBF16, false, false, false, 10},
                               RopeCase{2, 2, 80, DType::kBF16, false, false, false, 10},
                               RopeCase{5, 1, 128, DType::kBF16, false, true, false, 10}}) {
         SCOPED_TRACE(::testing::Message()
@@ -533,7 +536,7 @@ TEST_F(SmallOps, RefusesWhatItCannotTake) {
     RopeAppendArgs rope;
     rope.qkv = x.data();
     rope.ld = 128;
-    rope.kv.layout = {1, 40, DType::kBF16};
+    rope.kv.layout = {1, 41, DType::kBF16};
     EXPECT_THROW(rope_append(rope, stream_), Error);
     synchronise();
 }

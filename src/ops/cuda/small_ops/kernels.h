@@ -21,11 +21,12 @@ inline constexpr int kNormThreads = 1024;
 template <typename Element>
 const void* norm_kernel(int chunks);
 
-/// (RopeAppendParams); grid (tokens, any): the CTAs of a token share its heads.
+/// (RopeAppendParams); grid (tokens, any): the CTAs of a token share its heads. `chunk_pairs`:
+/// halves of a head are whole chunks.
 inline constexpr int kRopeThreads = 256;
 inline constexpr int kMaxHeadDim = 256;
 template <typename Element>
-const void* rope_append_kernel();
+const void* rope_append_kernel(bool chunk_pairs);
 
 /// (FillParams); any grid.
 inline constexpr int kFillThreads = 256;

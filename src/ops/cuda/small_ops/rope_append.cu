@@ -9,6 +9,12 @@
 namespace dak::cuda {
 namespace {
 
+/// Which block of a page a head of k or v is: [kv head]{K, V}.
+__device__ __forceinline__ int kv_block(const RopeAppendParams& p, int head) {
+    const int kv_head = head - p.num_heads;
+    return kv_head < p.num_kv_heads ? 2 * kv_head : 2 * (kv_head - p.num_kv_heads) + 1;
+}
+
 struct Halves {
     float values[2][kChunkElements];
 };
@@ -124,12 +130,8 @@ __global__ void __launch_bounds__(kRopeThreads)
             chunks[1] = rounded<Element>(x.values[1]);
         }
         if (work.inside) {
-            uint8_t* block = nullptr;
-            if (!work.is_q(p)) {
-                const int kv_head = work.head - p.num_heads;
-                block = page + (work.is_v(p) ? 2 * (kv_head - p.num_kv_heads) + 1 : 2 * kv_head) *
-                                   int64_t{p.kv.block_bytes};
-            }
+            uint8_t* block =
+                work.is_q(p) ? nullptr : page + kv_block(p, work.head) * int64_t{p.kv.block_bytes};
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int chunk = work.chunk(p, half);
@@ -145,14 +147,102 @@ __global__ void __launch_bounds__(kRopeThreads)
     }
 }
 
+/// The same for heads that are not a whole number of chunk pairs, element by element: a warp works
+/// on a head, lane by lane on elements i and i + head_dim / 2.
+template <typename Element>
+class AnyHead {
+  public:
+    __device__ __forceinline__ AnyHead(const RopeAppendParams& p, int token, int head)
+        : p_(p),
+          token_(token),
+          head_(head),
+          is_q_(head < p.num_heads),
+          is_v_(head >= p.num_heads + p.num_kv_heads),
+          x_(static_cast<Element*>(row_of(p.qkv, token, p.ld)) + head * p.head_dim) {}
+
+    __device__ __forceinline__ void run(int sequence) const {
+        const int position = p_.positions[token_];
+        const int half = p_.head_dim / 2;
+        const float factor = p_.q_norm == nullptr || is_v_ ? 1.0f : norm_factor();
+        for (int i = static_cast<int>(threadIdx.x % 32); i < half; i += 32) {
+            float a = scaled(i, factor);
+            float b = scaled(i + half, factor);
+            if (p_.frequencies != nullptr && !is_v_) {
+                const float frequency = p_.frequencies[sequence * p_.frequencies_stride + i];
+                float sine, cosine;
+                sincosf(static_cast<float>(position) * frequency, &sine, &cosine);
+                const float turned = a * cosine - b * sine;
+                b = b * cosine + a * sine;
+                a = turned;
+            }
+            store(sequence, position, i, a);
+            store(sequence, position, i + half, b);
+        }
+        // The rest of the last chunk of a page's row is zero.
+        const int padding = p_.head_dim + static_cast<int>(threadIdx.x % 32);
+        if (!is_q_ &&
+            padding < (p_.head_dim + kChunkElements - 1) / kChunkElements * kChunkElements) {
+            store(sequence, position, padding, 0.0f);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ float norm_factor() const {
+        float squares = 0.0f;
+        for (int i = static_cast<int>(threadIdx.x % 32); i < p_.head_dim; i += 32) {
+            squares += static_cast<float>(x_[i]) * static_cast<float>(x_[i]);
+        }
+        for (int step = 1; step < 32; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
+        return rsqrtf(squares / static_cast<float>(p_.head_dim) + p_.norm_eps);
+    }
+    __device__ __forceinline__ float scaled(int i, float factor) const {
+        const float value = static_cast<float>(x_[i]);
+        if (p_.q_norm == nullptr || is_v_) return value;
+        return value * (factor * (is_q_ ? p_.q_norm : p_.k_norm)[i]);
+    }
+    __device__ __forceinline__ void store(int sequence, int position, int i, float value) const {
+        if (is_q_) {
+            x_[i] = Element(value);
+            return;
+        }
+        uint8_t* page = p_.kv.page(p_.pages[sequence * p_.pages_stride + position / 64]);
+        uint8_t* block = page + kv_block(p_, head_) * int64_t{p_.kv.block_bytes};
+        reinterpret_cast<Element*>(
+            block + p_.kv.chunk_offset(position % 64, i / kChunkElements))[i % kChunkElements] =
+            Element(value);
+    }
+
+    const RopeAppendParams& p_;
+    const int token_, head_;
+    const bool is_q_, is_v_;
+    Element* x_;
+};
+
+template <typename Element>
+__global__ void __launch_bounds__(kRopeThreads)
+    rope_append_any(const __grid_constant__ RopeAppendParams p) {
+    ptx::grid_wait();
+    ptx::grid_launch_dependents();
+    const int token = static_cast<int>(blockIdx.x);
+    const int sequence = p.sequence_of[token];
+    if (sequence < 0) return;
+    constexpr int kWarps = kRopeThreads / 32;
+    const int heads = p.num_heads + 2 * p.num_kv_heads;
+    for (int head = p.first_head + static_cast<int>(blockIdx.y * kWarps + threadIdx.x / 32);
+         head < heads; head += static_cast<int>(gridDim.y) * kWarps) {
+        AnyHead<Element>(p, token, head).run(sequence);
+    }
+}
+
 }  // namespace
 
 template <typename Element>
-const void* rope_append_kernel() {
-    return reinterpret_cast<const void*>(&rope_append_rows<Element>);
+const void* rope_append_kernel(bool chunk_pairs) {
+    return chunk_pairs ? reinterpret_cast<const void*>(&rope_append_rows<Element>)
+                       : reinterpret_cast<const void*>(&rope_append_any<Element>);
 }
 
-template const void* rope_append_kernel<__nv_bfloat16>();
-template const void* rope_append_kernel<__half>();
+template const void* rope_append_kernel<__nv_bfloat16>(bool);
+template const void* rope_append_kernel<__half>(bool);
 
 }  // namespace dak::cuda

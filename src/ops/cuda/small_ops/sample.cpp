@@ -17,11 +17,11 @@ constexpr int64_t kSmallSlice = 24 * 1024;
 
 int64_t slice_of(int64_t vocab, int64_t cluster) { return round_up(ceil_div(vocab, cluster), 4); }
 
-/// Few sequences: as many SMs as possible for each. Many: as few CTAs as keep the SMs full.
+/// As many SMs for each sequence as there are, as long as all of them are drawn at once.
 int64_t choose_cluster(const SampleArgs& args) {
     int64_t cluster = kMaxSampleCluster;
-    const int64_t enough = 4 * current_sms();
-    while (cluster > 1 && args.sequences * cluster / 2 >= enough &&
+    const int64_t at_once = 2 * current_sms();
+    while (cluster > 1 && args.sequences * cluster > at_once &&
            slice_of(args.vocab, cluster / 2) <= kSmallSlice) {
         cluster /= 2;
     }

@@ -91,8 +91,8 @@ KvView view_of(const PagedKv& kv) {
 void check_args(const RopeAppendArgs& args) {
     const KvPageLayout& layout = args.kv.layout;
     check_dtype(layout.dtype, "rope and append");
-    require(layout.head_dim > 0 && layout.head_dim % 16 == 0 && layout.head_dim <= kMaxHeadDim,
-            "rope and append: head size {} is not a multiple of 16 up to {}", layout.head_dim,
+    require(layout.head_dim > 0 && layout.head_dim % 2 == 0 && layout.head_dim <= kMaxHeadDim,
+            "rope and append: head size {} is not an even number up to {}", layout.head_dim,
             kMaxHeadDim);
     require(args.tokens >= 0 && args.tokens <= kMaxGrid, "rope and append: {} tokens", args.tokens);
     require((args.q_norm == nullptr) == (args.k_norm == nullptr),
@@ -162,8 +162,10 @@ void rope_append(const RopeAppendArgs& args, cudaStream_t stream, bool programma
     if (args.tokens == 0) return;
     const KvPageLayout& layout = args.kv.layout;
     const bool changes_q = args.frequencies != nullptr || args.q_norm != nullptr;
-    const auto lanes = static_cast<int64_t>(
-        std::bit_ceil(static_cast<uint64_t>(layout.head_dim / (2 * kChunkElements))));
+    // A warp a head where the halves of one are not whole chunks.
+    const bool chunk_pairs = layout.head_dim % (2 * kChunkElements) == 0;
+    const auto pairs = static_cast<uint64_t>(layout.head_dim / (2 * kChunkElements));
+    const auto lanes = static_cast<int64_t>(chunk_pairs ? std::bit_ceil(pairs) : 32);
     const RopeAppendParams params{.kv = view_of(args.kv),
                                   .qkv = args.qkv,
                                   .ld = args.ld,
@@ -189,8 +191,9 @@ void rope_append(const RopeAppendArgs& args, cudaStream_t stream, bool programma
     const int64_t wanted = ceil_div(kCtasPerSm * current_sms(), args.tokens);
     const LaunchShape shape{.grid = dim3(grid_of(args.tokens), grid_of(std::min(rounds, wanted))),
                             .threads = kRopeThreads};
-    const void* kernel = layout.dtype == DType::kBF16 ? rope_append_kernel<__nv_bfloat16>()
-                                                      : rope_append_kernel<__half>();
+    const void* kernel = layout.dtype == DType::kBF16
+                             ? rope_append_kernel<__nv_bfloat16>(chunk_pairs)
+                             : rope_append_kernel<__half>(chunk_pairs);
     launch(kernel, shape, params, stream, programmatic, "rope and append");
 }
 

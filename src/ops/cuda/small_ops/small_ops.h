@@ -58,7 +58,8 @@ void gather_rows(const NormArgs& args, cudaStream_t stream, bool programmatic = 
 
 /// What happens to the rows of a fused qkv buffer, [q_size + 2 kv_size] each, before attention: an
 /// RMS norm of each q and k head, rotary embedding of q and k, and k and v are stored in their
-/// pages. q is changed in place; the buffer's k and v keep their values.
+/// pages. q is changed in place; the buffer's k and v keep their values. Quick for head sizes that
+/// are multiples of 16; any even one up to 256 will do.
 struct RopeAppendArgs {
     void* qkv = nullptr;  ///< [tokens, (num_heads + 2 kv.layout.num_kv_heads) * head_dim]
     int64_t ld = 0;
