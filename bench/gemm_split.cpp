@@ -230,6 +230,13 @@ void bench_alignment(Bench& bench) {
 void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
     std::printf("\n== amplification: link bytes / offloaded bytes, 28672x7168\n");
     const Layer layer{28672, 7168};
+    // What SMs read over this link when nothing else holds them up.
+    constexpr double kAll = 1.0;
+    const Layer stream{7168, 7168};
+    const GemmConfig stream_config = choose_gemm_config(shape_for(stream, 8, kAll), bench.machine);
+    const double stream_us = measure({repeated(bench, "stream", stream, kAll, 8, 2, stream_config)},
+                                     bench.stream, bench.rounds)[0];
+    const double direct_gbps = weight_bytes(stream) / stream_us / 1e3;
     for (const int64_t n : tokens) {
         // A share that makes every transport link-bound, so that time tells the bytes.
         const double ratio = n <= 256 ? 0.2 : n <= 1024 ? 0.3 : 0.6;
@@ -254,7 +261,7 @@ void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
         const double remote = remote_bytes(layer, ratio);
         for (size_t i = 0; i < names.size(); ++i) {
             const bool staged = i >= configs.size();
-            const double rate = staged ? 55.4 : bench.machine.remote_gbps;
+            const double rate = staged ? 55.4 : direct_gbps;
             const double link = us[i] * rate * 1e3;
             std::printf(
                 "N%-5ld r %2.0f%% %-18s %9.0f us  link-bound at %5.1f GB/s would be %.3fx  %s\n", n,

@@ -4,7 +4,7 @@ An asm statement needs its registers spelled out, which no template can do for a
 Usage: python3 tools/generate_wgmma.py > src/ops/cuda/wgmma.cuh
 """
 
-TOKENS = (8, 16, 32, 64, 128, 256)
+COLUMNS = (8, 16, 32, 48, 64, 96, 112, 128, 168, 192, 256)
 TYPES = (("__nv_bfloat16", "bf16"), ("__half", "f16"))
 
 
@@ -13,17 +13,17 @@ def wrapped(items, per_line, indent):
     return (",\n" + " " * indent).join(lines)
 
 
-def instruction(cpp_type, ptx_type, tokens):
-    count = tokens // 2
+def instruction(cpp_type, ptx_type, columns):
+    count = columns // 2
     registers = [f"%{i}" for i in range(count)]
     lines = [", ".join(registers[i : i + 12]) for i in range(0, count, 12)]
     asm = ', "\n            "'.join(lines)
     outputs = wrapped([f'"+f"(d[{i}])' for i in range(count)], 7, 14)
     return f"""template <>
-struct Wgmma<{cpp_type}, {tokens}> {{
+struct Wgmma<{cpp_type}, {columns}> {{
     static __device__ __forceinline__ void multiply(float (&d)[{count}], uint64_t a, uint64_t b) {{
         asm volatile(
-            "wgmma.mma_async.sync.aligned.m64n{tokens}k16.f32.{ptx_type}.{ptx_type} {{"
+            "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{ptx_type}.{ptx_type} {{"
             "{asm}}}, "
             "%{count}, %{count + 1}, 1, 1, 1, 0, 0;"
             : {outputs}
@@ -45,15 +45,15 @@ def main():
 
 namespace dak::ptx {
 
-/// d[64, kTokens] += a[64, 16] b[kTokens, 16]^T, both operands K-major in shared memory (see
+/// d[64, kColumns] += a[64, 16] b[kColumns, 16]^T, both operands K-major in shared memory (see
 /// operand()), accumulators in registers. Thread t of the warpgroup, with warp w and lane l, holds
 /// in d[4g .. 4g+3] the columns 8g + 2(l % 4) + {0, 1} of rows 16w + l / 4 and, second pair, 8 more.
-template <typename Element, int kTokens>
+template <typename Element, int kColumns>
 struct Wgmma;
 """)
     for cpp_type, ptx_type in TYPES:
-        for tokens in TOKENS:
-            print(instruction(cpp_type, ptx_type, tokens))
+        for columns in COLUMNS:
+            print(instruction(cpp_type, ptx_type, columns))
     print("}  // namespace dak::ptx")
 
 

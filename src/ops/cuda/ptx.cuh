@@ -13,6 +13,11 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// Tells the compiler that all lanes of the warp hold the same value.
+__device__ __forceinline__ int same_in_warp(int value) {
+    return __shfl_sync(0xffffffffu, value, 0);
+}
+
 // ---- bounded waiting ------------------------------------------------------------------------
 
 /// Longest wait of any kind before a kernel gives up: about 10 s at 1.7 GHz, far beyond the slowest
@@ -115,16 +120,36 @@ __device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_t rank)
     return mapped;
 }
 
-/// Waits for every thread of the cluster that has not exited.
-__device__ __forceinline__ void cluster_sync() {
+__device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+/// Waits until every thread of the cluster that has not exited has arrived.
+__device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_sync() {
+    cluster_arrive();
+    cluster_wait();
+}
+
+/// To shared memory of a CTA of the cluster; 16 bytes are counted on `barrier` there. Both are
+/// cluster-window addresses of that CTA.
+__device__ __forceinline__ void store_async(uint32_t address, float4 v, uint32_t barrier) {
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::
+            "r"(address),
+        "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+        : "memory");
 }
 
 __device__ __forceinline__ void store_shared(uint32_t address, float4 v) {
     asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v.x), "f"(v.y),
                  "f"(v.z), "f"(v.w)
                  : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t v) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
 __device__ __forceinline__ float4 load_shared(uint32_t address) {
@@ -286,12 +311,18 @@ __device__ __forceinline__ void pin(float (&values)[kCount]) {
 }
 
 /// Descriptor of a K-major operand in 128-byte-swizzled rows of 128 bytes: 1,024 bytes from one
-/// group of 8 rows to the next. Adding bytes >> 4 moves it.
-__device__ __forceinline__ uint64_t operand(uint32_t address) {
+/// group of 8 rows to the next. Adding bytes >> 4 moves it; its low half is all that this changes.
+__device__ __forceinline__ uint32_t operand_low(uint32_t address) {
+    constexpr uint32_t kUnusedLeadingStride = 1u << 16;
+    return kUnusedLeadingStride | (address >> 4);
+}
+__device__ __forceinline__ uint64_t operand_of_low(uint32_t low) {
     constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
     constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
-    constexpr uint64_t kUnusedLeadingStride = uint64_t{1} << 16;
-    return kSwizzle128 | kGroupStride | kUnusedLeadingStride | (address >> 4);
+    return kSwizzle128 | kGroupStride | low;
+}
+__device__ __forceinline__ uint64_t operand(uint32_t address) {
+    return operand_of_low(operand_low(address));
 }
 
 /// Four 8x8 matrices of 16-bit values, each transposed on its way to shared memory.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "ops/cuda/split_gemm/config.h"
@@ -193,6 +194,38 @@ TEST(GemmPlan, RemoteBytesCrossOnceUpToOneClusterOfTokens) {
             EXPECT_EQ(token_tiles(shape, config), 1) << config.to_string();
         }
     }
+}
+
+TEST(GemmPlan, WideTilesFillWholeWaves) {
+    // Row blocks of 128 would be 96 and 112 tiles of 256 tokens for 132 SMs.
+    for (const auto& [rows, cols] : {std::pair(12288, 4096), std::pair(7168, 7168)}) {
+        GemmShape shape;
+        shape.tokens = 256;
+        shape.weight = {rows, cols, DType::kBF16};
+        const GemmConfig config = choose_gemm_config(shape, GemmMachine{});
+        ASSERT_EQ(config.kernel, GemmKernel::kWide) << config.to_string();
+        EXPECT_EQ(row_blocks(shape, config).total, 64);
+        EXPECT_EQ(config.ctas(), 128);
+    }
+}
+
+TEST(GemmPlan, WideTilesNeitherReadRemoteAtomsNorHoldGateAndUp) {
+    RandomShape shapes{std::mt19937(4)};
+    int wide = 0;
+    for (int i = 0; i < 3000; ++i) {
+        const GemmShape shape = shapes.next();
+        const GemmConfig config = choose_gemm_config(shape, GemmMachine{});
+        if (config.kernel != GemmKernel::kWide) continue;
+        ++wide;
+        ASSERT_EQ(shape.direct_remote_atoms, 0);
+        ASSERT_FALSE(shape.gated);
+        ASSERT_EQ(config.streamed_tiles, 0);
+        ASSERT_EQ(config.remote_workers, 0);
+        ASSERT_GE(row_blocks(shape, config).total * config.rows_per_tile, shape.weight.rows);
+        ASSERT_GE(token_tiles(shape, config) * config.tokens_per_tile * config.cluster,
+                  shape.tokens);
+    }
+    EXPECT_GT(wide, 100);
 }
 
 TEST(GemmPlan, RefusesWhatItCannotCompute) {

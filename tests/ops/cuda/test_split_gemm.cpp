@@ -231,6 +231,32 @@ TEST_F(SplitGemm, DecodeVariantsAgree) {
     }
 }
 
+TEST_F(SplitGemm, WideTilesOfEveryWidth) {
+    RandomCases cases{std::mt19937(27)};
+    for (int i = 0; i < 40 && !HasFailure(); ++i) {
+        Case c = cases.next(1500);
+        c.gated = false;
+        c.tier = RemoteTier::kStaged;
+        std::vector<GemmConfig> configs;
+        const std::pair<int, int> tiles[] = {
+            {64, 96}, {128, 96}, {128, 112}, {128, 168}, {128, 192}};
+        for (const auto& [tokens, rows] : tiles) {
+            GemmConfig config;
+            config.kernel = GemmKernel::kWide;
+            config.tokens_per_tile = tokens;
+            config.rows_per_tile = rows;
+            config.cluster = 2;
+            config.cluster_use = ClusterUse::kWeights;
+            config.early_weights = rows != 112;
+            for (const int workers : {1, machine_.clusters_of_2}) {
+                config.local_workers = workers;
+                configs.push_back(config);
+            }
+        }
+        expect_right(c, configs);
+    }
+}
+
 TEST_F(SplitGemm, PrefillVariantsAgree) {
     RandomCases cases{std::mt19937(25)};
     const std::tuple<int, int, ClusterUse> tiles[] = {
@@ -244,7 +270,10 @@ TEST_F(SplitGemm, PrefillVariantsAgree) {
         c.remote_atoms = 0;
         std::vector<GemmConfig> configs;
         for (const auto& [tokens, cluster, use] : tiles) {
-            GemmConfig config = config_of(c);
+            GemmConfig config;
+            config.kernel = GemmKernel::kPrefill;
+            config.row_tiles = 2;
+            config.alignment = 4;
             config.tokens_per_tile = tokens;
             config.cluster = cluster;
             config.cluster_use = use;

@@ -74,7 +74,7 @@ struct Rings {
 Rings decode_rings(int tokens_per_tile, bool direct) {
     // <= 113 KiB: the next kernel's CTAs fit beside this one's and keep the link busy.
     if (direct && tokens_per_tile <= 16) return {6, 3};
-    return tokens_per_tile == 8 ? Rings{8, 5} : tokens_per_tile == 64 ? Rings{6, 5} : Rings{6, 6};
+    return tokens_per_tile == 8 ? Rings{10, 5} : tokens_per_tile == 64 ? Rings{6, 5} : Rings{6, 6};
 }
 
 GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
@@ -140,12 +140,11 @@ struct PrefillCandidate {
     double step_us;
 };
 
-constexpr std::array<PrefillCandidate, 7> kPrefillCandidates = {{
-    {128, 1, ClusterUse::kNone, 0.36},
-    {128, 2, ClusterUse::kSplitK, 0.36},
-    {128, 2, ClusterUse::kWeights, 0.332},
-    {256, 1, ClusterUse::kNone, 0.64},
-    {256, 2, ClusterUse::kSplitK, 0.64},
+constexpr std::array<PrefillCandidate, 6> kPrefillCandidates = {{
+    {128, 1, ClusterUse::kNone, 0.382},
+    {128, 2, ClusterUse::kSplitK, 0.400},
+    {128, 2, ClusterUse::kWeights, 0.323},
+    {256, 1, ClusterUse::kNone, 0.613},
     {256, 2, ClusterUse::kWeights, 0.645},
     {256, 4, ClusterUse::kWeights, 0.68},
 }};
@@ -194,15 +193,21 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
     return config;
 }
 
-/// Model of a candidate's time in us, for comparison only. Its constants are a fit to the times of
-/// all candidates at N = 128 to 4096 over 13 shapes, of which it picks the best or one within 1%.
+/// A model of the time in us that the weights' bytes need.
+double bytes_time(const GemmShape& shape, const GemmMachine& machine) {
+    return static_cast<double>(shape.weight.bytes()) / machine.local_gbps / 1e3;
+}
+
+/// Model of a candidate's time in us after its start, for comparison only. Its constants, and those
+/// of the other candidates, are a fit to the times of all at N = 128 to 1024 over 13 shapes, of
+/// which it picks the best or one within 2%.
 double prefill_time(const GemmShape& shape, const GemmMachine& machine, const GemmConfig& config,
                     double step_us) {
-    constexpr double kTileUs = 1.5;  // of results on their way out, per 128 tokens
-    constexpr double kStreamFactor = 1.02;
-    constexpr double kHandOverUs = 4.0;  // per 128 tokens
-    constexpr double kContributorUs = 0.5;
-    constexpr double kMeetUs = 1.0;  // of partial sums in shared memory, per 128 tokens
+    constexpr double kTileUs = 1.35;  // of results on their way out, per 128 tokens
+    constexpr double kStreamFactor = 1.11;
+    constexpr double kHandOverUs = 2.57;  // per 128 tokens
+    constexpr double kContributorUs = 0.4;
+    constexpr double kMeetUs = 1.5;  // of partial sums in shared memory, per 128 tokens
     const RowBlocks blocks = row_blocks(shape, config);
     const int local_tiles = (blocks.total - blocks.remote) * token_tiles(shape, config);
     const auto k_steps = static_cast<double>(shape.weight.k_atoms());
@@ -218,8 +223,45 @@ double prefill_time(const GemmShape& shape, const GemmMachine& machine, const Ge
     } else {
         compute = std::ceil(waves) * (k_steps * step_us + kTileUs * width);
     }
-    const double hbm = static_cast<double>(shape.weight.bytes()) / machine.local_gbps / 1e3;
-    return std::max(compute, hbm);
+    return std::max(compute, bytes_time(shape, machine));
+}
+
+/// A tile of the wide kernel and the time of one of its k steps on a busy GPU, measured (us).
+struct WideCandidate {
+    int tokens_per_tile, rows_per_tile;
+    double step_us;
+};
+
+constexpr std::array<WideCandidate, 5> kWideCandidates = {{
+    {64, 96, 0.143},
+    {128, 96, 0.254},
+    {128, 112, 0.301},
+    {128, 168, 0.454},
+    {128, 192, 0.521},
+}};
+
+GemmConfig wide_config(const GemmShape& shape, const GemmMachine& machine,
+                       const WideCandidate& candidate) {
+    GemmConfig config;
+    config.kernel = GemmKernel::kWide;
+    config.tokens_per_tile = candidate.tokens_per_tile;
+    config.rows_per_tile = candidate.rows_per_tile;
+    config.cluster = kWideCluster;
+    config.cluster_use = ClusterUse::kWeights;
+    config.evict_first = token_tiles(shape, config) == 1;
+    config.group = 1;
+    const int tiles = row_blocks(shape, config).total * token_tiles(shape, config);
+    config.local_workers = std::min(tiles, clusters_at_once(machine, kWideCluster));
+    return config;
+}
+
+double wide_time(const GemmShape& shape, const GemmMachine& machine, const GemmConfig& config,
+                 double step_us) {
+    constexpr double kTileUs = 1.0;
+    const int tiles = row_blocks(shape, config).total * token_tiles(shape, config);
+    const auto waves = static_cast<double>(ceil_div(tiles, config.local_workers));
+    return std::max(waves * (static_cast<double>(shape.weight.k_atoms()) * step_us + kTileUs),
+                    bytes_time(shape, machine));
 }
 
 bool can_split_tiles(const GemmShape& shape, const GemmMachine& machine,
@@ -257,6 +299,15 @@ GemmConfig prefill_config(const GemmShape& shape, const GemmMachine& machine,
             }
         }
     }
+    if (shape.gated || shape.direct_remote_atoms > 0 || !switches.multicast) return best;
+    for (const WideCandidate& candidate : kWideCandidates) {
+        const GemmConfig config = wide_config(shape, machine, candidate);
+        const double time = wide_time(shape, machine, config, candidate.step_us);
+        if (time < best_time) {
+            best = config;
+            best_time = time;
+        }
+    }
     return best;
 }
 
@@ -280,6 +331,10 @@ std::string GemmConfig::to_string() const {
                            tokens_per_tile, row_tiles * 64, remote, local_workers, shared,
                            weight_slots, x_slots, alignment == kSlotAtoms ? "" : ", whole tiles");
     }
+    if (kernel == GemmKernel::kWide) {
+        return fmt::format("wide {} tokens x {} rows, {} workers{}", tokens_per_tile, rows_per_tile,
+                           local_workers, shared);
+    }
     return fmt::format("prefill {} tokens x {} rows, {}{} workers{}, {} streamed tiles",
                        tokens_per_tile, row_tiles * 64, remote, local_workers, shared,
                        streamed_tiles);
@@ -291,6 +346,9 @@ int token_tiles(const GemmShape& shape, const GemmConfig& config) {
 }
 
 RowBlocks row_blocks(const GemmShape& shape, const GemmConfig& config) {
+    if (config.kernel == GemmKernel::kWide) {
+        return {static_cast<int>(ceil_div(shape.weight.rows, int64_t{config.rows_per_tile})), 0};
+    }
     const int row_tiles =
         config.row_tiles * (config.cluster_use == ClusterUse::kX ? config.cluster : 1);
     const int64_t block_atoms = shape.weight.k_atoms() * row_tiles;

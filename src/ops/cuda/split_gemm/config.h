@@ -40,21 +40,26 @@ struct GemmSwitches {
     bool early_weights = true;  ///< weights stream before the preceding kernel has finished
 };
 
-enum class GemmKernel : uint8_t { kDecode, kPrefill };
+enum class GemmKernel : uint8_t {
+    kDecode,
+    kPrefill,
+    kWide,  ///< prefill with any number of weight rows per tile: local weights, whole tiles
+};
 
 /// What the CTAs of a cluster do together.
 enum class ClusterUse : uint8_t {
     kNone,
     kSplitK,   ///< each has a part of K of one row block or tile; sums meet in shared memory
-    kWeights,  ///< prefill: one row block, neighbouring token tiles; weights are multicast
+    kWeights,  ///< prefill, wide: one row block, neighbouring token tiles; w is multicast
     kX,        ///< decode: neighbouring row blocks; x is multicast
 };
 
 struct GemmConfig {
     GemmKernel kernel = GemmKernel::kDecode;
     int tokens_per_tile = 8;
-    int row_tiles = 1;  ///< 64-row tiles of a row block
-    int cluster = 1;    ///< CTAs of a cluster
+    int row_tiles = 1;      ///< 64-row tiles of a row block
+    int rows_per_tile = 0;  ///< wide: weight rows of a row block
+    int cluster = 1;        ///< CTAs of a cluster
     ClusterUse cluster_use = ClusterUse::kNone;
     int remote_workers = 0;  ///< CTAs (decode) or clusters (prefill) that read the remote tier
     int local_workers = 0;

@@ -3,6 +3,7 @@
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/split_gemm/epilogue.cuh"
 #include "ops/cuda/split_gemm/params.h"
+#include "ops/cuda/split_gemm/ring.cuh"
 #include "ops/cuda/wgmma.cuh"
 
 // y[n, m] = sum_k x[n, k] w[m, k] for few tokens: bound by the bytes of w.
@@ -13,7 +14,7 @@
 // Block      192 threads: warps 0-3 multiply (one warpgroup, 64 weight rows as the wgmma M side),
 //            warp 4 streams weights, warp 5 streams x.
 // Shared     ring of 16 KiB weight slots (2 atoms of one row tile), ring of x slots (kXAtoms atoms
-//            of all tokens).
+//            of all tokens), sums of the CTAs of a cluster that splits K.
 // Barriers   full/empty pair per slot of either ring; named barrier 1 the warpgroup, 2 the set-up.
 // Bytes      every weight atom once, from its own tier; x once per CTA and K range, from L2.
 //
@@ -43,15 +44,19 @@ struct RingPosition {
 /// Addresses of everything in shared memory.
 struct DecodeShared {
     uint32_t weights, x;
-    uint32_t weights_full, weights_empty, x_full, x_empty;
+    uint32_t exchange;  ///< sums of all CTAs of a cluster that splits K
+    uint32_t weights_full, weights_empty, x_full, x_empty, exchange_full;
 
-    __device__ __forceinline__ DecodeShared(const void* ring, const void* barriers, int slots)
+    __device__ __forceinline__ DecodeShared(const void* ring, const void* barriers,
+                                            int weight_slots, uint32_t x_bytes)
         : weights(ptx::shared_address(ring)),
-          x(weights + slots * kSlotBytes),
+          x(weights + weight_slots * kSlotBytes),
+          exchange(x + x_bytes),
           weights_full(ptx::shared_address(barriers)),
           weights_empty(weights_full + 8 * kMaxSlots),
           x_full(weights_empty + 8 * kMaxSlots),
-          x_empty(x_full + 8 * kMaxSlots) {}
+          x_empty(x_full + 8 * kMaxSlots),
+          exchange_full(x_empty + 8 * kMaxSlots) {}
 };
 
 /// Fills one weight slot with `atoms` (1 or 2) consecutive atoms. A single atom is loaded into both
@@ -79,10 +84,15 @@ struct DecodePlace {
             rank = static_cast<int>(ptx::cluster_rank());
         }
     }
+
+    __device__ __forceinline__ int block(const DecodeParams& p, int line_block) const {
+        return line_block * p.x_sharers + rank;
+    }
 };
 
 /// Waits until all warps of this CTA, and of those that share x with it, have come here.
 __device__ __forceinline__ void meet(const DecodeParams& p, bool consumer) {
+    if (p.line.split() > 1) ptx::cluster_arrive();
     if (p.x_sharers > 1) {
         ptx::cluster_sync();
     } else if (consumer) {
@@ -91,6 +101,15 @@ __device__ __forceinline__ void meet(const DecodeParams& p, bool consumer) {
         ptx::barrier_arrive(2, kDecodeThreads);
     }
 }
+
+/// The token groups of 8 that CTA `rank` of a cluster that splits K adds up.
+struct DecodeShare {
+    int begin, end;
+
+    __device__ __forceinline__ DecodeShare(int groups, int split, int rank)
+        : begin(groups * rank / split), end(groups * (rank + 1) / split) {}
+    __device__ __forceinline__ int groups() const { return end - begin; }
+};
 
 /// Slots of this CTA's weight ring. A ring of one would stop: a slot is handed back when the next
 /// one's products are under way.
@@ -117,8 +136,8 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
     const int k_atoms = p.line.k_atoms();
     // With an odd number of row tiles the last block loads its only tile twice.
     const auto first_atom = [&](int block, int tile) {
-        const int own_block = block * p.x_sharers + place.rank;
-        return int64_t{smaller(own_block * kRowTiles + tile, p.weight.row_tiles - 1)} * k_atoms;
+        const int row_tile = place.block(p, block) * kRowTiles + tile;
+        return int64_t{smaller(row_tile, p.weight.row_tiles - 1)} * k_atoms;
     };
     const auto load = [&](int block, int tile, int k, int k_end, uint32_t slot) {
         load_weights(p.weight, first_atom(block, tile) + k, smaller(kSlotAtoms, k_end - k),
@@ -208,7 +227,19 @@ class DecodeConsumer {
   public:
     __device__ __forceinline__ DecodeConsumer(const DecodeParams& p, const DecodeShared& shared,
                                               DecodePlace place)
-        : p_(p), shared_(shared), place_(place), slots_(ring_slots(p, place.worker)) {}
+        : p_(p),
+          shared_(shared),
+          place_(place),
+          slots_(ring_slots(p, place.worker)),
+          weights_(shared.weights_full, shared.weights),
+          x_(shared.x_full, shared.x) {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        hands_back_weights_ = lane == 0;
+        hands_back_x_ = lane < p.x_sharers;
+        if (p.x_sharers > 1) {
+            to_x_empty_ += ptx::map_to_rank(shared.x_full, smaller(lane, 1)) - shared.x_full;
+        }
+    }
 
     __device__ __forceinline__ void run() {
         int unit = p_.line.begin(place_.worker);
@@ -225,6 +256,7 @@ class DecodeConsumer {
     static constexpr int kXAtoms = decode_x_atoms(kTokens);
     static constexpr uint32_t kXAtomBytes = kTokens * 128;
     static constexpr int kValues = kTokens / 2;  // accumulators of one row tile
+    static constexpr int kGroups = kTokens / 8;
     // Independent accumulator sets shorten the chain of dependent products at the end of a segment;
     // registers allow them for few tokens only.
     static constexpr int kSets = kTokens * kRowTiles <= 32 ? 4 : kTokens * kRowTiles <= 64 ? 2 : 1;
@@ -281,26 +313,27 @@ class DecodeConsumer {
     /// Products of K atoms [k, k_stop); the segment ends at `k_end`.
     __device__ __forceinline__ void multiply(int k, int k_stop, int k_end) {
         for (; k < k_stop; k += kXAtoms) {
-            const int atoms = smaller(kXAtoms, k_end - k);
-            ptx::mbarrier_wait(shared_.x_full + 8 * x_.slot, x_.parity);
-            for (int a = 0; a < atoms; a += kSlotAtoms) {
+            x_.wait();
+#pragma unroll
+            for (int a = 0; a < kXAtoms; a += kSlotAtoms) {
+                if (a > 0 && k + a >= k_end) break;
 #pragma unroll
                 for (int tile = 0; tile < kRowTiles; ++tile) {
-                    ptx::mbarrier_wait(shared_.weights_full + 8 * weights_.slot, weights_.parity);
+                    weights_.wait();
                     multiply_slot(tile, a);
                     release_slots();
-                    last_weight_slot_ = weights_.slot;
-                    weights_.advance(slots_);
+                    if (hands_back_weights_) done_weights_ = weights_.full;
+                    weights_.advance(slots_, kSlotBytes);
                 }
             }
-            last_x_slot_ = x_.slot;
-            x_.advance(p_.x_slots);
+            if (hands_back_x_) done_x_ = x_.full;
+            x_.advance(p_.x_slots, kXAtoms * kXAtomBytes);
         }
     }
 
     __device__ __forceinline__ void multiply_slot(int tile, int x_atom) {
-        const uint64_t a = ptx::operand(shared_.weights + weights_.slot * kSlotBytes);
-        const uint64_t b = ptx::operand(shared_.x + (x_.slot * kXAtoms + x_atom) * kXAtomBytes);
+        const uint64_t a = ptx::operand_of_low(weights_.operand);
+        const uint64_t b = ptx::operand_of_low(x_.operand + ((x_atom * kXAtomBytes) >> 4));
         ptx::wgmma_fence();
 #pragma unroll
         for (int atom = 0; atom < kSlotAtoms; ++atom) {
@@ -315,23 +348,19 @@ class DecodeConsumer {
         ptx::wgmma_wait<1>();
     }
 
-    /// Hands back the slots whose products have completed: all but the newest. Whoever loads into
-    /// an x slot must know it free in every CTA that shares it.
+    /// Hands back the slots whose products have completed: all but the newest. An x slot goes back
+    /// to every CTA that shares it, a lane each.
     __device__ __forceinline__ void release_slots() {
-        const int lane = static_cast<int>(threadIdx.x) % 32;
-        if (lane == 0 && last_weight_slot_ != kNoSlot) {
-            ptx::mbarrier_arrive(shared_.weights_empty + 8 * last_weight_slot_);
-        }
-        if (last_x_slot_ != kNoSlot) {
-            const uint32_t empty = shared_.x_empty + 8 * last_x_slot_;
+        if (done_weights_ != kNoSlot) ptx::mbarrier_arrive(done_weights_ + kEmptyOffset);
+        if (done_x_ != kNoSlot) {
             if (p_.x_sharers > 1) {
-                if (lane < 2) ptx::mbarrier_arrive_cluster(ptx::map_to_rank(empty, lane));
-            } else if (lane == 0) {
-                ptx::mbarrier_arrive(empty);
+                ptx::mbarrier_arrive_cluster(done_x_ + to_x_empty_);
+            } else {
+                ptx::mbarrier_arrive(done_x_ + to_x_empty_);
             }
         }
-        last_weight_slot_ = kNoSlot;
-        last_x_slot_ = kNoSlot;
+        done_weights_ = kNoSlot;
+        done_x_ = kNoSlot;
     }
 
     __device__ __forceinline__ void finish_products() {
@@ -401,41 +430,49 @@ class DecodeConsumer {
         if (threadIdx.x == 0) ptx::store_release(p_.scratch.flags + cta_of(place_.worker), 1);
     }
 
-    /// The CTAs of a cluster hold partial sums of one block: each puts its own into its (now idle)
-    /// weight ring, and adds up and stores an equal share of the token groups.
+    /// The CTAs of a cluster hold partial sums of one block: each adds up and stores a share of the
+    /// token groups, whose sums the others push into its shared memory. Its own go there too, so
+    /// that the code that stores a group exists once.
     __device__ __forceinline__ void reduce_in_cluster(int block) {
-        ptx::barrier_sync(1, kConsumerThreads);
-        const uint32_t mine = shared_.weights + threadIdx.x * 16;
         constexpr uint32_t kVectorBytes = kConsumerThreads * 16;
-        constexpr int kGroups = kTokens / 8;
-#pragma unroll
-        for (int tile = 0; tile < kRowTiles; ++tile) {
+        constexpr uint32_t kGroupBytes = kRowTiles * kVectorBytes;
+        const int split = p_.line.split();
+        const auto rank = static_cast<int>(ptx::cluster_rank());
+        const uint32_t mine = shared_.exchange + threadIdx.x * 16;
+        ptx::cluster_wait();  // the others' barriers exist
+        for (int to = 0; to < split; ++to) {
+            const DecodeShare share(kGroups, split, to);
+            const uint32_t barrier = ptx::map_to_rank(shared_.exchange_full, to);
+            uint32_t at = ptx::map_to_rank(mine, to) + rank * share.groups() * kGroupBytes;
 #pragma unroll
             for (int g = 0; g < kGroups; ++g) {
-                const float* sum = &sums_[tile][0][g * 4];
-                ptx::store_shared(mine + (tile * kGroups + g) * kVectorBytes,
-                                  make_float4(sum[0], sum[1], sum[2], sum[3]));
-            }
-        }
-        ptx::cluster_sync();
-        const int rank = static_cast<int>(ptx::cluster_rank());
-        for (int g = kGroups * rank / p_.line.split(); g < kGroups * (rank + 1) / p_.line.split();
-             ++g) {
-            float values[kRowTiles][4] = {};
-            for (int other = 0; other < p_.line.split(); ++other) {
+                if (g < share.begin || g >= share.end) continue;
 #pragma unroll
                 for (int tile = 0; tile < kRowTiles; ++tile) {
-                    const float4 v = ptx::load_shared_cluster(
-                        ptx::map_to_rank(mine + (tile * kGroups + g) * kVectorBytes, other));
+                    const float* sum = &sums_[tile][0][g * 4];
+                    ptx::store_async(at, make_float4(sum[0], sum[1], sum[2], sum[3]), barrier);
+                    at += kVectorBytes;
+                }
+            }
+        }
+        const DecodeShare own(kGroups, split, rank);
+        if (own.groups() > 0) ptx::mbarrier_wait(shared_.exchange_full, 0);
+#pragma unroll 1
+        for (int g = 0; g < own.groups(); ++g) {
+            float values[kRowTiles][4] = {};
+            for (int from = 0; from < split; ++from) {
+#pragma unroll
+                for (int tile = 0; tile < kRowTiles; ++tile) {
+                    const float4 v = ptx::load_shared(
+                        mine + (from * own.groups() + g) * kGroupBytes + tile * kVectorBytes);
                     values[tile][0] += v.x;
                     values[tile][1] += v.y;
                     values[tile][2] += v.z;
                     values[tile][3] += v.w;
                 }
             }
-            store_groups(values, block, g * 8);
+            store_groups(values, block, (own.begin + g) * 8);
         }
-        ptx::cluster_sync();  // no CTA may exit while another still reads its shared memory
     }
 
     __device__ __forceinline__ void store(int block) {
@@ -451,7 +488,7 @@ class DecodeConsumer {
     template <int kCount>
     __device__ __forceinline__ void store_groups(float (&values)[kRowTiles][kCount], int line_block,
                                                  int first_token) {
-        const int block = line_block * p_.x_sharers + place_.rank;
+        const int block = place_.block(p_, line_block);
         const EpilogueParams& e = p_.epilogue;
         const FragmentPlace place = fragment_place(threadIdx.x);
 #pragma unroll
@@ -473,14 +510,17 @@ class DecodeConsumer {
         }
     }
 
-    static constexpr uint32_t kNoSlot = 0xffffffffu;
+    static constexpr uint32_t kNoSlot = 0;
+    static constexpr uint32_t kEmptyOffset = 8 * kMaxSlots;  // from a slot's full barrier
 
     const DecodeParams& p_;
     const DecodeShared& shared_;
     const DecodePlace place_;
     const uint32_t slots_;
-    RingPosition weights_, x_;
-    uint32_t last_weight_slot_ = kNoSlot, last_x_slot_ = kNoSlot;
+    RingReader weights_, x_;
+    bool hands_back_weights_, hands_back_x_;
+    uint32_t to_x_empty_ = kEmptyOffset;                  // from an x slot's full barrier
+    uint32_t done_weights_ = kNoSlot, done_x_ = kNoSlot;  // full barriers of slots to hand back
     float sums_[kRowTiles][kSets][kValues];
 };
 
@@ -489,8 +529,9 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     split_gemm_decode(const __grid_constant__ CUtensorMap x_map,
                       const __grid_constant__ DecodeParams p) {
     extern __shared__ __align__(1024) uint8_t ring[];
-    __shared__ __align__(8) uint64_t barriers[4 * kMaxSlots];
-    const DecodeShared shared(ring, barriers, p.weight_slots);
+    __shared__ __align__(8) uint64_t barriers[4 * kMaxSlots + 1];
+    const DecodeShared shared(ring, barriers, p.weight_slots,
+                              p.x_slots * decode_x_atoms(kTokens) * kTokens * 128);
     const DecodePlace place(p);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -501,6 +542,15 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
         if (lane < p.x_slots) {
             ptx::mbarrier_init(shared.x_full + 8 * lane, 1);
             ptx::mbarrier_init(shared.x_empty + 8 * lane, kConsumerThreads / 32 * p.x_sharers);
+        }
+        if (lane == 0 && p.line.split() > 1) {
+            const DecodeShare own(kTokens / 8, p.line.split(),
+                                  static_cast<int>(ptx::cluster_rank()));
+            ptx::mbarrier_init(shared.exchange_full, 1);
+            ptx::fence_mbarrier_init();
+            ptx::mbarrier_arrive_expect(
+                shared.exchange_full,
+                p.line.split() * own.groups() * kRowTiles * kConsumerThreads * 16);
         }
         ptx::fence_mbarrier_init();
         __syncwarp();

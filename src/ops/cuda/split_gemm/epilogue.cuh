@@ -39,6 +39,13 @@ __device__ __forceinline__ float rounded<float>(float value) {
     return value;
 }
 
+/// Two neighbouring values as stored, the first at the lower address.
+template <typename Element>
+__device__ __forceinline__ uint32_t packed(float low, float high) {
+    const Element pair[2] = {rounded<Element>(low), rounded<Element>(high)};
+    return *reinterpret_cast<const uint32_t*>(pair);
+}
+
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 template <int kCount>

@@ -20,6 +20,13 @@ constexpr uint32_t decode_shared_bytes(int tokens_per_tile, int weight_slots, in
            static_cast<uint32_t>(x_slots * decode_x_atoms(tokens_per_tile) * tokens_per_tile) * 128;
 }
 
+/// What a CTA of a cluster that splits K receives: fp32 sums of its share of the groups of 8 tokens
+/// from every CTA.
+constexpr uint32_t decode_exchange_bytes(int tokens_per_tile, int row_tiles, int split) {
+    const int most_groups = (tokens_per_tile / 8 + split - 1) / split;
+    return static_cast<uint32_t>(split * most_groups * row_tiles) * 64 * 8 * 4;
+}
+
 inline constexpr int kPrefillThreads = 384;
 inline constexpr int kPrefillRowTiles = 2;
 inline constexpr int kPieceTokens = 64;
@@ -34,6 +41,36 @@ constexpr uint32_t prefill_shared_bytes(int tokens_per_tile) {
     const uint32_t stage =
         kPrefillRowTiles * kGemmAtomBytes + static_cast<uint32_t>(tokens_per_tile) * 128;
     return static_cast<uint32_t>(prefill_stages(tokens_per_tile)) * stage + 4 * kPieceBytes;
+}
+
+inline constexpr int kWideCluster = 2;
+inline constexpr uint32_t kWidePitch = 112;  // bytes between tokens in a buffer for results
+inline constexpr uint32_t kWideBufferBytes = 16 * kWidePitch;  // per consumer warp
+
+/// Of a consumer's `columns` weight rows, those that leave together: at most kWidePitch / 2.
+constexpr int wide_piece_rows(int columns) {
+    return columns % 56 == 0 ? 56 : columns % 48 == 0 ? 48 : 32;
+}
+
+/// k atoms of a stage: small tiles would spend more time on barriers than on the products of one.
+constexpr int wide_stage_atoms(int tokens_per_tile) { return tokens_per_tile == 64 ? 2 : 1; }
+
+constexpr uint32_t wide_stage_bytes(int tokens_per_tile, int rows_per_tile) {
+    return static_cast<uint32_t>(wide_stage_atoms(tokens_per_tile) *
+                                 (tokens_per_tile + rows_per_tile)) *
+           128;
+}
+
+/// As many as fit.
+constexpr int wide_stages(int tokens_per_tile, int rows_per_tile) {
+    constexpr uint32_t kRingBytes = 210 * 1024;
+    return static_cast<int>(kRingBytes / wide_stage_bytes(tokens_per_tile, rows_per_tile));
+}
+
+constexpr uint32_t wide_shared_bytes(int tokens_per_tile, int rows_per_tile) {
+    return static_cast<uint32_t>(wide_stages(tokens_per_tile, rows_per_tile)) *
+               wide_stage_bytes(tokens_per_tile, rows_per_tile) +
+           8 * kWideBufferBytes;
 }
 
 }  // namespace dak::cuda

@@ -38,7 +38,7 @@ struct EpilogueParams {
     bool gated = false;
     bool fp32_output = false;
     bool plain = false;         ///< nothing but rounding
-    bool tensor_store = false;  ///< prefill: y's tensor map is valid
+    bool tensor_store = false;  ///< prefill: y can be stored in steps of 16 bytes
 };
 
 /// Partial sums between CTAs. Every CTA has one slot of each; flags are zero between kernels.

@@ -3,6 +3,8 @@
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/split_gemm/epilogue.cuh"
 #include "ops/cuda/split_gemm/params.h"
+#include "ops/cuda/split_gemm/ring.cuh"
+#include "ops/cuda/split_gemm/tile_walk.cuh"
 #include "ops/cuda/wgmma.cuh"
 
 // y[n, m] = sum_k x[n, k] w[m, k] for many tokens: bound by the matrix units.
@@ -21,47 +23,6 @@
 
 namespace dak::cuda {
 
-/// A worker's tiles in the order it computes them: its range of the line, then its whole tiles.
-class TileWalk {
-  public:
-    __device__ __forceinline__ TileWalk(const PrefillParams& p, int worker)
-        : p_(p),
-          worker_(worker),
-          unit_(p.line.begin(worker)),
-          end_(p.line.begin(worker + 1)),
-          whole_(p.line.is_remote(worker) ? p.whole_tiles : worker - p.line.remote_workers()) {}
-
-    __device__ __forceinline__ bool next(Segment& segment) {
-        if (unit_ < end_) {
-            segment = p_.line.segment(unit_, end_, worker_);
-            unit_ += segment.length();
-            return true;
-        }
-        if (whole_ >= p_.whole_tiles) return false;
-        segment = {p_.line.blocks() + whole_, 0, p_.line.k_atoms(), worker_, worker_};
-        whole_ += p_.line.local_workers();
-        return true;
-    }
-
-  private:
-    const PrefillParams& p_;
-    int worker_;
-    int unit_, end_;
-    int whole_;
-};
-
-struct TilePlace {
-    int row_block;
-    int token_tile;  ///< of the cluster
-};
-
-__device__ __forceinline__ TilePlace place_of(const PrefillParams& p, int tile) {
-    const int remote = p.remote_tiles.tiles();
-    if (tile < remote) return {p.remote_tiles.row_block(tile), p.remote_tiles.token_tile(tile)};
-    return {p.remote_tiles.row_blocks + p.local_tiles.row_block(tile - remote),
-            p.local_tiles.token_tile(tile - remote)};
-}
-
 template <typename Element, int kTokens, int kCluster>
 class PrefillCta {
   public:
@@ -76,7 +37,8 @@ class PrefillCta {
           full_(ptx::shared_address(barriers)),
           empty_(full_ + 8 * kStages),
           rank_(kCluster > 1 ? static_cast<int>(ptx::cluster_rank()) : 0),
-          worker_(static_cast<int>(blockIdx.x) / kCluster) {}
+          worker_(static_cast<int>(blockIdx.x) / kCluster),
+          reader_(full_, ring_) {}
 
     __device__ __forceinline__ void init_barriers() const {
         for (int i = 0; i < kStages; ++i) {
@@ -158,9 +120,10 @@ class PrefillCta {
     __device__ __forceinline__ void consume(int consumer) {
         consumer_ = consumer;
         thread_ = static_cast<int>(threadIdx.x) % 128;
-        release_target_ = empty_;
+        hands_back_ = thread_ % 32 < kCluster;
+        to_empty_ = empty_ - full_;
         if (kCluster > 1) {
-            release_target_ = ptx::map_to_rank(empty_, smaller(thread_ % 32, kCluster - 1));
+            to_empty_ = ptx::map_to_rank(empty_, smaller(thread_ % 32, kCluster - 1)) - full_;
         }
         ptx::grid_wait();
         int units_done = 0;
@@ -262,10 +225,9 @@ class PrefillCta {
 
     /// One k atom.
     __device__ __forceinline__ void step() {
-        ptx::mbarrier_wait(full_ + 8 * stage_, parity_);
-        const uint32_t base = ring_ + stage_ * kStageBytes;
-        const uint64_t a = ptx::operand(base + consumer_ * kGemmAtomBytes);
-        const uint64_t b = ptx::operand(base + kWeightBytes);
+        reader_.wait();
+        const uint64_t a = ptx::operand_of_low(reader_.operand + consumer_ * (kGemmAtomBytes >> 4));
+        const uint64_t b = ptx::operand_of_low(reader_.operand + (kWeightBytes >> 4));
         ptx::wgmma_fence();
 #pragma unroll
         for (int k16 = 0; k16 < 4; ++k16) {
@@ -274,23 +236,19 @@ class PrefillCta {
         ptx::wgmma_commit();
         ptx::wgmma_wait<1>();
         release();
-        unreleased_ = stage_;
-        if (++stage_ == kStages) {
-            stage_ = 0;
-            parity_ ^= 1;
-        }
+        if (hands_back_) done_ = reader_.full;
+        reader_.advance(kStages, kStageBytes);
     }
 
     /// Hands back the stage before the newest, whose products have completed.
     __device__ __forceinline__ void release() {
-        if (unreleased_ == kNone) return;
-        const int lane = thread_ % 32;
+        if (done_ == kNone) return;
         if (kCluster > 1) {
-            if (lane < kCluster) ptx::mbarrier_arrive_cluster(release_target_ + 8 * unreleased_);
-        } else if (lane == 0) {
-            ptx::mbarrier_arrive(empty_ + 8 * unreleased_);
+            ptx::mbarrier_arrive_cluster(done_ + to_empty_);
+        } else {
+            ptx::mbarrier_arrive(done_ + to_empty_);
         }
-        unreleased_ = kNone;
+        done_ = kNone;
     }
 
     // ---- partial sums: slot and flag of this CTA's and consumer's counterpart at `worker` ----
@@ -476,8 +434,9 @@ class PrefillCta {
 #pragma unroll
         for (int g = 0; g < 8; g += 2) {
             const float* v = &values[g * 4];
-            ptx::store_matrix_transposed(to + g * 1024, pack(v[0], v[1]), pack(v[2], v[3]),
-                                         pack(v[4], v[5]), pack(v[6], v[7]));
+            ptx::store_matrix_transposed(to + g * 1024, packed<Element>(v[0], v[1]),
+                                         packed<Element>(v[2], v[3]), packed<Element>(v[4], v[5]),
+                                         packed<Element>(v[6], v[7]));
         }
         ptx::fence_async_shared();
         ptx::barrier_sync(1 + consumer_, 128);
@@ -485,11 +444,6 @@ class PrefillCta {
             ptx::tensor_store(y_map_, row, token, buffer);
             ptx::bulk_commit();
         }
-    }
-
-    __device__ __forceinline__ static uint32_t pack(float low, float high) {
-        const Element pair[2] = {rounded<Element>(low), rounded<Element>(high)};
-        return *reinterpret_cast<const uint32_t*>(pair);
     }
 
     /// Consumer 0 holds the gate, consumer 1 the up half: they meet in consumer 1's buffers, which
@@ -518,7 +472,7 @@ class PrefillCta {
         ptx::barrier_sync(4, 256);
     }
 
-    static constexpr uint32_t kNone = 0xffffffffu;
+    static constexpr uint32_t kNone = 0;
 
     const PrefillParams& p_;
     const CUtensorMap& x_map_;
@@ -527,8 +481,10 @@ class PrefillCta {
     const int rank_, worker_;
     // Consumers only:
     int consumer_ = 0, thread_ = 0;
-    uint32_t release_target_ = 0;
-    uint32_t stage_ = 0, parity_ = 0, unreleased_ = kNone;
+    RingReader reader_;
+    bool hands_back_ = false;  // to one CTA of the cluster, a lane each
+    uint32_t to_empty_ = 0;    // from a stage's full barrier here to its empty one there
+    uint32_t done_ = kNone;    // full barrier of the stage to hand back
     bool unpublished_ = false;
     float sums_[kValues];
 };
@@ -553,7 +509,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
         if (threadIdx.x == 32) cta.stream_x();
     } else {
         ptx::increase_registers<232>();
-        cta.consume(static_cast<int>(threadIdx.x) / 128 - 1);
+        cta.consume(ptx::same_in_warp(static_cast<int>(threadIdx.x) / 128 - 1));
     }
     // No CTA may exit while another still copies into it or releases its stages.
     if constexpr (kCluster > 1) {

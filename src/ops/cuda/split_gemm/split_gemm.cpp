@@ -22,8 +22,15 @@ constexpr int64_t kPartialBytes = 128 * 256 * 4;
 constexpr int kFlagsPerCta = 2;
 
 uint32_t shared_bytes_of(const GemmConfig& config) {
+    if (config.kernel == GemmKernel::kWide) {
+        return wide_shared_bytes(config.tokens_per_tile, config.rows_per_tile);
+    }
     return config.kernel == GemmKernel::kDecode
-               ? decode_shared_bytes(config.tokens_per_tile, config.weight_slots, config.x_slots)
+               ? decode_shared_bytes(config.tokens_per_tile, config.weight_slots, config.x_slots) +
+                     (config.cluster_use == ClusterUse::kSplitK
+                          ? decode_exchange_bytes(config.tokens_per_tile, config.row_tiles,
+                                                  config.cluster)
+                          : 0)
                : prefill_shared_bytes(config.tokens_per_tile);
 }
 
@@ -32,6 +39,10 @@ const void* kernel_of(const GemmConfig& config, DType dtype) {
     if (config.kernel == GemmKernel::kDecode) {
         return bf16 ? decode_kernel<__nv_bfloat16>(config.tokens_per_tile, config.row_tiles)
                     : decode_kernel<__half>(config.tokens_per_tile, config.row_tiles);
+    }
+    if (config.kernel == GemmKernel::kWide) {
+        return bf16 ? wide_kernel<__nv_bfloat16>(config.tokens_per_tile, config.rows_per_tile)
+                    : wide_kernel<__half>(config.tokens_per_tile, config.rows_per_tile);
     }
     return bf16 ? prefill_kernel<__nv_bfloat16>(config.tokens_per_tile, config.ctas_per_worker())
                 : prefill_kernel<__half>(config.tokens_per_tile, config.ctas_per_worker());
@@ -214,6 +225,10 @@ void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorksp
             "split GEMM: \"{}\" has more CTAs than can run at once ({})", config.to_string(),
             workspace.ctas());
     const PackedShape& w = args.weight.shape;
+    require(config.kernel != GemmKernel::kWide ||
+                (!args.epilogue.gated && (args.staged || args.weight.remote_atoms == 0)),
+            "split GEMM: \"{}\" computes neither gated weights nor reads of a remote tier",
+            config.to_string());
     CUtensorMap x_map =
         tensor_map(w.dtype, args.x, args.tokens, w.cols, args.ldx, config.tokens_per_tile);
     const void* kernel = kernel_of(config, w.dtype);
@@ -223,7 +238,7 @@ void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorksp
         launch(kernel, config, kDecodeThreads, programmatic, stream, pointers);
         return;
     }
-    // The copy engine cuts rows off in steps of 16 bytes only.
+    // Results leave in steps of 16 bytes.
     const bool tensor_store = !args.fp32_output && args.ldy % 8 == 0 &&
                               args.out_features % 8 == 0 &&
                               reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
@@ -231,6 +246,11 @@ void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorksp
         tensor_store ? tensor_map(w.dtype, args.y, args.tokens, args.out_features, args.ldy, 64)
                      : x_map;
     PrefillParams params = prefill_params(args, config, workspace, tensor_store);
+    if (config.kernel == GemmKernel::kWide) {
+        void* pointers[] = {&x_map, &params};
+        launch(kernel, config, kPrefillThreads, programmatic, stream, pointers);
+        return;
+    }
     void* pointers[] = {&x_map, &y_map, &params};
     launch(kernel, config, kPrefillThreads, programmatic, stream, pointers);
 }
