@@ -232,8 +232,10 @@ struct WideCandidate {
     double step_us;
 };
 
-constexpr std::array<WideCandidate, 5> kWideCandidates = {{
-    {64, 96, 0.143},
+constexpr std::array<WideCandidate, 7> kWideCandidates = {{
+    {64, 64, 0.130},
+    {64, 96, 0.170},
+    {128, 64, 0.218},
     {128, 96, 0.254},
     {128, 112, 0.301},
     {128, 168, 0.454},

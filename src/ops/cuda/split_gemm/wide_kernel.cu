@@ -10,7 +10,9 @@ const void* wide_kernel(int tokens_per_tile, int rows_per_tile) {
     };
     const void* kernel = nullptr;
     const auto take = [&](auto* entry) { kernel = reinterpret_cast<const void*>(entry); };
+    if (is(64, 64)) take(&split_gemm_wide<Element, 64, 64>);
     if (is(64, 96)) take(&split_gemm_wide<Element, 64, 96>);
+    if (is(128, 64)) take(&split_gemm_wide<Element, 128, 64>);
     if (is(128, 96)) take(&split_gemm_wide<Element, 128, 96>);
     if (is(128, 112)) take(&split_gemm_wide<Element, 128, 112>);
     if (is(128, 168)) take(&split_gemm_wide<Element, 128, 168>);
