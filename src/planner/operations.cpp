@@ -13,6 +13,7 @@ constexpr double kGiga = 1e9;
 constexpr double kMicro = 1e-6;
 constexpr int64_t kActivationBytes = 2;  // 16-bit
 constexpr int64_t kLogitBytes = 4;
+constexpr int64_t kListEntryBytes = 16;  // of a page and KV head, at most
 
 /// The prompts are read in steps of at most a chunk of tokens.
 struct Chunks {
@@ -227,16 +228,21 @@ OtherWork other_work(const ModelConfig& config, const Workload& workload,
 
 GpuMemory fixed_memory(const ModelConfig& config, const Workload& workload,
                        const PlanOptions& options) {
+    // A step has room for a chunk of prompts and a token of every other sequence.
     const int64_t tokens =
-        std::max(workload.batch, std::min(options.prefill_chunk, workload.batch * workload.prompt));
+        workload.batch + std::min(options.prefill_chunk, workload.batch * workload.prompt);
     // Residual stream, normalised input, q k v, attention output, MLP, embedding.
     const int64_t width = 2 * config.hidden_size + 2 * config.q_size() + 2 * config.kv_size() +
                           config.intermediate_size + config.embedding_size;
+    // Of decode attention: parts of items whose pages lie in both tiers, and a list of all blocks.
+    const int64_t parts = 2 * workload.batch * config.num_heads * (config.head_dim + 2) * 4;
+    const int64_t pages = ceil_div(workload.prompt + workload.output, kPageTokens);
+    const int64_t lists = workload.batch * config.num_kv_heads * pages * kListEntryBytes;
     const MemoryReserves& r = options.reserves;
     GpuMemory memory;
     memory.vector_bytes = vector_bytes(config);
-    memory.activation_bytes =
-        tokens * width * kActivationBytes + workload.batch * config.vocab_size * kLogitBytes;
+    memory.activation_bytes = tokens * width * kActivationBytes +
+                              workload.batch * config.vocab_size * kLogitBytes + parts + lists;
     memory.reserve_bytes = r.context_bytes + r.graph_bytes + r.workspace_bytes + r.margin_bytes;
     return memory;
 }

@@ -9,6 +9,7 @@
 #include "planner/cost.h"
 #include "planner/division.h"
 #include "planner/operations.h"
+#include "planner/ring.h"
 
 namespace dak {
 
@@ -16,29 +17,6 @@ namespace {
 
 constexpr double kGiga = 1e9;
 constexpr double kMicro = 1e-6;
-
-// The staged transport's ring (docs/planner.md). A piece under 16 MB wastes link time on starting
-// copies, one over 64 MB gains nothing and costs memory; about 20 pieces a step keep the copies
-// ahead of their readers evenly, and with less than 4 slots they wait for each other.
-constexpr int64_t kRingSlots = 4;
-constexpr int64_t kMinPieceBytes = 16'000'000;
-constexpr int64_t kMaxPieceBytes = 64'000'000;
-constexpr int64_t kPiecesPerStep = 20;
-
-StagingPlan plan_ring(int64_t step_bytes) {
-    if (step_bytes == 0) return {};
-    const int64_t wanted =
-        std::clamp(ceil_div(step_bytes, kPiecesPerStep), kMinPieceBytes, kMaxPieceBytes);
-    // A number of pieces that the slots divide: the ring then goes round evenly from step to step.
-    const int64_t pieces = round_up(ceil_div(step_bytes, wanted), kRingSlots);
-    const int64_t slot_bytes = round_up(ceil_div(step_bytes, pieces), kAtomBytes);
-    return {slot_bytes, std::min(kRingSlots, ceil_div(step_bytes, slot_bytes)),
-            ceil_div(step_bytes, slot_bytes)};
-}
-
-int64_t ring_bytes(const StagingPlan& ring) { return ring.slot_bytes * ring.slots; }
-
-std::string gigabytes(int64_t bytes) { return format_bytes(bytes); }
 
 void check(const ModelConfig& config, const Workload& workload, const PlanOptions& options) {
     require(workload.batch > 0 && workload.prompt > 0 && workload.output > 0,
@@ -110,7 +88,7 @@ class Planner {
             const std::vector<double> bytes = spread(curves_for(rates), total, {});
             StagingPlan ring;
             if (transport == Transport::kStaged) {
-                ring = plan_ring(static_cast<int64_t>(staged_bytes(bytes)));
+                ring = ring_for(bytes);
                 rates = rates_of(transport, ring);
             }
             const double seconds = seconds_of(bytes, rates);
@@ -257,21 +235,23 @@ class Planner {
             draft.remote_units = *std::move(units);
             draft.ring = StagingPlan();
             if (transport == Transport::kStaged) {
-                const double bytes = staged_bytes(bytes_of(draft.remote_units));
-                draft.ring = plan_ring(static_cast<int64_t>(bytes));
+                draft.ring = ring_for(bytes_of(draft.remote_units));
             }
         } while (ring_bytes(draft.ring) > ring);
         draft.seconds = seconds_of(bytes_of(draft.remote_units), draft.rates);
         return draft;
     }
 
-    /// Those of the remote bytes that the copy engine would bring.
-    double staged_bytes(std::span<const double> remote_bytes) const {
-        double bytes = 0;
+    /// The ring through which the copy engine would bring what it can of the remote bytes.
+    StagingPlan ring_for(std::span<const double> remote_bytes) const {
+        int64_t step = 0, largest = 0;
         for (size_t i = 0; i < operations_.size(); ++i) {
-            if (operations_[i].staged) bytes += remote_bytes[i];
+            if (!operations_[i].staged) continue;
+            const auto bytes = static_cast<int64_t>(remote_bytes[i]);
+            step += bytes;
+            largest = std::max(largest, bytes);
         }
-        return bytes;
+        return plan_ring(step, largest);
     }
 
     /// A given ratio must be one that the rules leave open.
@@ -286,46 +266,83 @@ class Planner {
             most, *options_.offload_ratio);
     }
 
+    /// Whether the workload can be run within `budgets`, the offload ratio left open.
+    bool fits(const Budgets& budgets) const {
+        PlanOptions open = options_;
+        open.offload_ratio.reset();
+        const Planner planner(config_, workload_, profile_, budgets, open);
+        return planner.draft_with(options_.transport.value_or(Transport::kDirect)).has_value();
+    }
+
+    /// The smallest value above `low` for which `holds` is true, as it then stays; it holds at
+    /// `high`.
+    template <typename Predicate>
+    static int64_t first(int64_t low, int64_t high, const Predicate& holds) {
+        while (high - low > 1) {
+            const int64_t middle = low + (high - low) / 2;
+            (holds(middle) ? high : low) = middle;
+        }
+        return high;
+    }
+
+    /// The smallest GPU budget with the given one for the remote tier, and the other way round;
+    /// nothing when no budget would do. The direct transport needs no ring, so that its budgets are
+    /// sums; for the staged one they are the least.
+    int64_t smallest_gpu_bytes() const {
+        const int64_t host = budgets_.host_bytes;
+        const int64_t direct = stored_bytes() + fixed_.total() - division_.largest(host);
+        if (options_.transport != Transport::kStaged || fits({direct, host})) return direct;
+        return first(direct, direct + stored_bytes(), [&](int64_t bytes) {
+            return fits({bytes, host});
+        });
+    }
+    std::optional<int64_t> smallest_host_bytes() const {
+        const int64_t gpu = budgets_.gpu_bytes;
+        const auto direct = division_.smallest(overflow(0));
+        if (!direct || options_.transport != Transport::kStaged || fits({gpu, *direct})) {
+            return direct;
+        }
+        if (!fits({gpu, stored_bytes()})) return {};
+        return first(*direct, stored_bytes(), [&](int64_t bytes) { return fits({gpu, bytes}); });
+    }
+
+    /// Of a given ratio that does not fit although another would.
+    [[noreturn]] void refuse_ratio(const std::string& job) const {
+        const double ratio = *options_.offload_ratio;
+        const auto stored = static_cast<double>(stored_bytes());
+        const auto remote = static_cast<int64_t>(ratio * stored);
+        const double most = static_cast<double>(budgets_.host_bytes) / stored;
+        require(
+            remote <= budgets_.host_bytes,
+            "{}: offload ratio {:.4g} needs {} of memory for the remote tier, but the budget is "
+            "{}; the largest ratio that fits is {:.4f}",
+            job, ratio, format_bytes(remote), format_bytes(budgets_.host_bytes),
+            std::floor(1e4 * most) / 1e4);
+        const double least = static_cast<double>(overflow(0)) / stored;
+        fail(
+            "{}: offload ratio {:.4g} leaves {} for the GPU, but the budget is {}; the smallest "
+            "ratio that fits is {:.4f}",
+            job, ratio, format_bytes(stored_bytes() - remote + fixed_.total()),
+            format_bytes(budgets_.gpu_bytes), std::ceil(1e4 * least) / 1e4);
+    }
+
     [[noreturn]] void refuse() const {
         const std::string job =
             fmt::format("{} with batch {}, prompt {}, output {}", config_.architecture,
                         workload_.batch, workload_.prompt, workload_.output);
-        // A ring is the smallest when nothing but what must be is remote.
-        const int64_t ring =
-            options_.transport == Transport::kStaged ? kRingSlots * kMaxPieceBytes : 0;
-        const int64_t needed = overflow(ring);
-        if (options_.offload_ratio && division_.largest(budgets_.host_bytes) >= needed &&
-            needed <= budgets_.host_bytes) {
-            const double ratio = *options_.offload_ratio;
-            const auto remote = static_cast<int64_t>(ratio * static_cast<double>(stored_bytes()));
-            require(remote <= budgets_.host_bytes,
-                    "{}: offload ratio {:.4g} needs {} of memory for the remote tier, but the "
-                    "budget is {}; the largest ratio that fits is {:.4f}",
-                    job, ratio, gigabytes(remote), gigabytes(budgets_.host_bytes),
-                    std::floor(1e4 * static_cast<double>(budgets_.host_bytes) /
-                               static_cast<double>(stored_bytes())) /
-                        1e4);
-            fail(
-                "{}: offload ratio {:.4g} leaves {} for the GPU, but the budget is {}; the "
-                "smallest "
-                "ratio that fits is {:.4f}",
-                job, ratio, gigabytes(stored_bytes() - remote + fixed_.total() + ring),
-                gigabytes(budgets_.gpu_bytes),
-                std::ceil(1e4 * static_cast<double>(needed) / static_cast<double>(stored_bytes())) /
-                    1e4);
-        }
         require(division_.pinned_bytes() <= budgets_.host_bytes,
                 "{}: the placement rules put {} into the remote tier, whose budget is {}", job,
-                gigabytes(division_.pinned_bytes()), gigabytes(budgets_.host_bytes));
-        const int64_t gpu =
-            stored_bytes() + fixed_.total() + ring - division_.largest(budgets_.host_bytes);
-        const auto host = division_.smallest(needed);
+                format_bytes(division_.pinned_bytes()), format_bytes(budgets_.host_bytes));
+        if (options_.offload_ratio && fits(budgets_)) refuse_ratio(job);
+        const int64_t gpu = smallest_gpu_bytes();
+        const auto host = smallest_host_bytes();
         fail(
             "{} does not fit into {} of GPU memory with {} for the remote tier; the smallest GPU "
             "budget that would do is {} ({} bytes){}",
-            job, gigabytes(budgets_.gpu_bytes), gigabytes(budgets_.host_bytes), gigabytes(gpu), gpu,
+            job, format_bytes(budgets_.gpu_bytes), format_bytes(budgets_.host_bytes),
+            format_bytes(gpu), gpu,
             host ? fmt::format(", or, with this GPU, {} ({} bytes) for the remote tier",
-                               gigabytes(*host), *host)
+                               format_bytes(*host), *host)
                  : std::string());
     }
 
@@ -412,12 +429,13 @@ class Planner {
         plan.why.push_back(
             needed == 0
                 ? fmt::format("Everything fits the GPU: {} of {}.",
-                              gigabytes(stored_bytes() + fixed_.total()),
-                              gigabytes(budgets_.gpu_bytes))
+                              format_bytes(stored_bytes() + fixed_.total()),
+                              format_bytes(budgets_.gpu_bytes))
                 : fmt::format("{} of weights and KV cache must leave the GPU: they and {} of other "
                               "needs exceed its {}.",
-                              gigabytes(needed), gigabytes(fixed_.total() + plan.gpu.ring_bytes),
-                              gigabytes(budgets_.gpu_bytes)));
+                              format_bytes(needed),
+                              format_bytes(fixed_.total() + plan.gpu.ring_bytes),
+                              format_bytes(budgets_.gpu_bytes)));
         if (options_.offload_ratio) {
             plan.why.push_back(
                 fmt::format("The offload ratio was given: {:.4g}.", *options_.offload_ratio));

@@ -102,7 +102,8 @@ struct GpuMemory {
 };
 
 /// The ring of the staged transport: a step's remote weight bytes are cut into `pieces` of
-/// `slot_bytes` (the last one shorter), which go round `slots` slots.
+/// `slot_bytes` (the last one shorter), which go round `slots` slots. The slots hold any product's
+/// remote bytes twice and a piece more, or all of them.
 struct StagingPlan {
     int64_t slot_bytes = 0;
     int64_t slots = 0;

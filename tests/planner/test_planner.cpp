@@ -41,14 +41,17 @@ void expect_sound(const Plan& plan, const ModelConfig& config, const Budgets& bu
     EXPECT_EQ(plan.gpu.ring_bytes, plan.staging.slot_bytes * plan.staging.slots);
     if (plan.transport == Transport::kStaged) {
         // Tables that are only gathered from do not go through the ring.
-        int64_t streamed = plan.remote_weight_bytes;
+        int64_t streamed = 0, largest = 0;
         for (size_t i = 0; i < specs.size(); ++i) {
             const bool gathered = specs[i].name == "positions" ||
                                   (specs[i].name == "embedding" && !config.tied_embeddings);
-            if (gathered) streamed -= plan.placement[i] * kAtomBytes;
+            if (gathered) continue;
+            streamed += plan.placement[i] * kAtomBytes;
+            largest = std::max(largest, plan.placement[i] * kAtomBytes);
         }
         EXPECT_GE(plan.staging.slot_bytes * plan.staging.pieces, streamed);
         EXPECT_LT(plan.staging.slot_bytes * (plan.staging.pieces - 1), streamed);
+        EXPECT_GE(plan.gpu.ring_bytes, std::min(streamed, 2 * largest + plan.staging.slot_bytes));
     }
     double seconds = plan.link_wait_seconds;
     for (const OperationPlan& operation : plan.operations) seconds += operation.seconds;
@@ -82,7 +85,7 @@ TEST(Planner, NeverExceedsABudgetByAByte) {
                                                   "qwen3-8b", "smollm2-135m", "mistral-7b"};
     const std::vector<std::string> machines = hardware_preset_names();
     int planned = 0;
-    for (int i = 0; i < 1500; ++i) {
+    for (int i = 0; i < 1000; ++i) {
         const ModelConfig config = preset_config(models[random() % models.size()]);
         const HardwareProfile profile = hardware_preset(machines[random() % machines.size()]);
         const Workload workload = {1 + static_cast<int64_t>(random() % 300),
@@ -96,7 +99,7 @@ TEST(Planner, NeverExceedsABudgetByAByte) {
                                  static_cast<int64_t>(all * share(random)) | 1};
         PlanOptions options;
         if (random() % 4 == 0) options.policy = PlanPolicy::kUniform;
-        if (random() % 3 == 0) options.transport = Transport::kStaged;
+        if (random() % 4 == 0) options.transport = Transport::kStaged;
         try {
             const Plan plan = make_plan(config, workload, profile, budgets, options);
             expect_sound(plan, config, budgets);
@@ -105,7 +108,7 @@ TEST(Planner, NeverExceedsABudgetByAByte) {
             EXPECT_THAT(error.what(), HasSubstr("does not fit"));
         }
     }
-    EXPECT_GT(planned, 700);
+    EXPECT_GT(planned, 450);
 }
 
 /// The first number in parentheses of a refusal: "(123 bytes)".
@@ -136,6 +139,24 @@ TEST(Planner, RefusesWithTheSmallestBudgetThatWouldDo) {
             EXPECT_EQ(plan.gpu.total(), gpu) << message;
             EXPECT_THROW(make_plan(config, workload, profile, {gpu - 1, host}), Error);
         }
+    }
+}
+
+TEST(Planner, ARingNeedsMemoryToo) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = preset_config("opt-6.7b");
+    PlanOptions options;
+    options.transport = Transport::kStaged;
+    const int64_t host = 5 * kGiB;
+    try {
+        make_plan(config, {8, 32, 32}, profile, {kGiB, host}, options);
+        FAIL() << "planned into a gibibyte";
+    } catch (const Error& error) {
+        const int64_t gpu = smallest_budget(error.what());
+        const Plan plan = make_plan(config, {8, 32, 32}, profile, {gpu, host}, options);
+        expect_sound(plan, config, {gpu, host});
+        EXPECT_GT(plan.gpu.ring_bytes, 0);
+        EXPECT_THROW(make_plan(config, {8, 32, 32}, profile, {gpu - 1, host}, options), Error);
     }
 }
 
@@ -223,7 +244,7 @@ TEST(Planner, TakesTheTransportThatIsFaster) {
         const Plan plan = make_plan(config, {8, 32, 32}, profile, budgets_of(profile), options);
         EXPECT_EQ(plan.transport, transport) << ratio;
         EXPECT_NEAR(plan.offload_ratio(), ratio, 1e-6);
-        EXPECT_EQ(plan.staging.pieces % std::max<int64_t>(plan.staging.slots, 1), 0);
+        EXPECT_TRUE(plan.staging.slots != 4 || plan.staging.pieces % 4 == 0);
     }
 }
 
