@@ -11,6 +11,8 @@ from pathlib import Path
 
 SRC = Path(__file__).resolve().parent.parent / "src"
 LIBRARY = re.compile(r"dak_library\((\w+)([^)]*)\)")
+LINK = re.compile(r"target_link_libraries\((\w+)([^)]*)\)")  # where a library is optional
+MORE_LINKS = re.compile(r"target_link_libraries\((dak_\w+) PUBLIC([^)]*)\)")  # CUDA's, on condition
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 SOURCES = {".h", ".cpp", ".cuh", ".cu"}
 
@@ -23,6 +25,11 @@ def read_libraries():
         for name, arguments in LIBRARY.findall(text):
             owner.setdefault(cmake.parent, set()).add(name)
             links[name] = set(re.findall(r"\bdak_\w+", arguments)) - {name}
+        for name, arguments in LINK.findall(text):
+            if name in links:
+                links[name] |= set(re.findall(r"\bdak_\w+", arguments)) - {name}
+        for name, arguments in MORE_LINKS.findall(text):
+            links[name] |= set(re.findall(r"\bdak_\w+", arguments))
     return owner, links
 
 

@@ -4,15 +4,15 @@
 #   tools/gpu_run.sh BUILD_DIR OUT_DIR [STEP...]
 #
 # BUILD_DIR holds the built programs (at any depth; shared libraries beside them are found), OUT_DIR
-# receives logs and result files. Steps, all by default: test memcheck bench. BENCH_ARGS adds options
-# to bench_gemm, COMMIT is recorded in its results.
+# receives logs and result files. Steps, all by default: test memcheck profile bench. BENCH_ARGS adds
+# options to bench_gemm, COMMIT is recorded in its results.
 set -uo pipefail
 
 build=$1
 out=$2
 shift 2
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(test memcheck bench)
+[ ${#steps[@]} -gt 0 ] || steps=(test memcheck profile bench)
 mkdir -p "$out"
 failed=0
 
@@ -49,6 +49,14 @@ for step in "${steps[@]}"; do
                 "$(program test_small_ops)" \
                 --gtest_filter='*Extreme*:*Broken*:*Graph*:*Rope*:*Embed*:*Gathers*:*Random*'
             tail -n 3 "$out/memcheck_small_ops.log"
+            ;;
+        profile)
+            # Measured twice: a rerun must agree.
+            run test_profiler 90 "$(program test_profiler)"
+            grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure" "$out/test_profiler.log" | head -n 20
+            run profile 60 env XDG_CACHE_HOME="$out" "$(program dak)" profile --force \
+                --output "$out/profile.json" --plot "$out/window.svg"
+            cat "$out/profile.log"
             ;;
         bench)
             # shellcheck disable=SC2086

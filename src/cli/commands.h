@@ -12,6 +12,7 @@ namespace dak {
 void add_bench(CLI::App& app);
 void add_info(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_profile(CLI::App& app);
 void add_run(CLI::App& app);
 
 }  // namespace dak

@@ -63,6 +63,7 @@ void describe(CLI::App& app) {
     dak::add_run(app);
     dak::add_plan(app);
     dak::add_bench(app);
+    dak::add_profile(app);
     dak::add_info(app);
 }
 

@@ -179,6 +179,7 @@ Json to_json(const HardwareProfile& profile) {
           {"link_gbps", profile.datasheet.link_gbps},
           {"tflops", profile.datasheet.tflops}}},
         {"window_sweep", sweep_json(profile.window_sweep)},
+        {"window_sum_gbps", profile.window_sum_gbps},
         {"sources", profile.sources},
     };
 }
@@ -218,6 +219,7 @@ HardwareProfile parse_hardware_profile(const Json& json, const std::string& wher
     profile.attention_tflops = positive(fields, "attention_tflops");
     profile.datasheet = read_datasheet(fields);
     profile.window_sweep = read_sweep(fields);
+    profile.window_sum_gbps = fields.get_or<double>("window_sum_gbps", 0);
     profile.sources = read_sources(fields);
     return profile;
 }

@@ -82,6 +82,7 @@ struct HardwareProfile {
 
     Datasheet datasheet;
     std::vector<WindowPoint> window_sweep;
+    double window_sum_gbps = 0;  ///< both rates together with the window chosen; 0: not measured
     std::map<std::string, std::string> sources;  ///< where a number comes from, by field
 
     /// The copy engine's rate with pieces of `piece_bytes`.
