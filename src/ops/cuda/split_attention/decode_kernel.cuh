@@ -538,10 +538,19 @@ class PartSum {
     __device__ __forceinline__ void gather(SlotOf slot_of, int count) {
         for (int first = 0; first < count; first += 32) {
             const int batch = smaller(32, count - first);
+            const float* mine = part(slot_of(first + smaller(lane_, batch - 1)));
+            uint2 heads[kWarpRows];
             float weights[kWarpRows];
-            weigh<kPatient>(part(slot_of(first + smaller(lane_, batch - 1))), batch, weights);
+            // The first sums travel with the heads: a trip to L2 takes longer than all the rest.
             for (int i = 0; i < batch; i += kInFlight) {
-                add<kPatient>(slot_of, first, i, batch, weights);
+                uint4 values[kInFlight][kWarpRows][kVectors];
+                wait_until<kPatient>([&] {
+                    bool ready = load_values(slot_of, first + i, batch - i, values);
+                    if (i == 0) ready = load_heads(mine, heads) && ready;
+                    return ready;
+                });
+                if (i == 0) weigh(heads, batch, weights);
+                add(slot_of, first, i, batch, values, weights);
             }
         }
     }
@@ -612,7 +621,7 @@ class PartSum {
   private:
     static constexpr uint32_t kEmpty = 0xffffffffu;
     // Parts that a lane loads at once, as registers allow: a trip to L2 takes longer than the sums.
-    static constexpr int kVectorsInFlight = kRows <= 4 ? 12 : 8;
+    static constexpr int kVectorsInFlight = kRows == 1 ? 12 : kRows == 4 ? 8 : 4;
     static constexpr int kInFlight = kVectorsInFlight / (kWarpRows * kVectors) > 0
                                          ? kVectorsInFlight / (kWarpRows * kVectors)
                                          : 1;
@@ -642,26 +651,63 @@ class PartSum {
         }
     }
 
-    /// Lane i's part's largest score and total; scales the sums so far to the new largest score and
-    /// gives each lane its part's weight.
-    template <bool kPatient>
-    __device__ __forceinline__ void weigh(const float* mine, int batch,
-                                          float (&weights)[kWarpRows]) {
-        uint2 head[kWarpRows];
-        wait_until<kPatient>([&] {
-            bool ready = true;
+    /// Largest score and total of a part; false when they are not there yet.
+    __device__ __forceinline__ bool load_heads(const float* from, uint2 (&heads)[kWarpRows]) const {
+        bool ready = true;
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) {
+            heads[r] = make_uint2(0, 0);
+            if (has(r)) heads[r] = ptx::load_relaxed2(from + row(r) * kRowFloats + kHeadDim);
+            ready = ready && heads[r].x != kEmpty && heads[r].y != kEmpty;
+        }
+        return ready;
+    }
+
+    /// Sums of up to kInFlight parts from part `first` on; false when not all are there yet.
+    template <typename SlotOf>
+    __device__ __forceinline__ bool load_values(
+        SlotOf slot_of, int first, int count,
+        uint4 (&values)[kInFlight][kWarpRows][kVectors]) const {
+        bool ready = true;
+#pragma unroll
+        for (int j = 0; j < kInFlight; ++j) {
+            if (j >= count) break;
+            const float* from = part(slot_of(first + j));
 #pragma unroll
             for (int r = 0; r < kWarpRows; ++r) {
-                head[r] = make_uint2(0, 0);
-                if (has(r)) head[r] = ptx::load_relaxed2(mine + row(r) * kRowFloats + kHeadDim);
-                ready = ready && head[r].x != kEmpty && head[r].y != kEmpty;
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) {
+                    values[j][r][v] = make_uint4(0, 0, 0, 0);
+                    if (has(r) && has_column(v)) {
+                        values[j][r][v] =
+                            ptx::load_relaxed4(from + row(r) * kRowFloats + v * 128 + lane_ * 4);
+                    }
+                }
             }
-            return ready;
-        });
+        }
+#pragma unroll
+        for (int j = 0; j < kInFlight; ++j) {
+            if (j >= count) break;
+#pragma unroll
+            for (int r = 0; r < kWarpRows; ++r) {
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) {
+                    const uint4& value = values[j][r][v];
+                    ready = ready && value.x != kEmpty && value.y != kEmpty && value.z != kEmpty &&
+                            value.w != kEmpty;
+                }
+            }
+        }
+        return ready;
+    }
+
+    /// Scales the sums so far to the largest score of all, and gives each lane its part's weight.
+    __device__ __forceinline__ void weigh(const uint2 (&heads)[kWarpRows], int batch,
+                                          float (&weights)[kWarpRows]) {
 #pragma unroll
         for (int r = 0; r < kWarpRows; ++r) {
             const bool counts = lane_ < batch && has(r);
-            const float mine_max = counts ? __uint_as_float(head[r].x) : -INFINITY;
+            const float mine_max = counts ? __uint_as_float(heads[r].x) : -INFINITY;
             float m = mine_max;
 #pragma unroll
             for (int offset = 16; offset > 0; offset /= 2) {
@@ -669,7 +715,7 @@ class PartSum {
             }
             m = has(r) ? fmaxf(m, max_[r]) : 0;
             weights[r] = ptx::exp2(mine_max - m);
-            float total = counts ? __uint_as_float(head[r].y) * weights[r] : 0;
+            float total = counts ? __uint_as_float(heads[r].y) * weights[r] : 0;
 #pragma unroll
             for (int offset = 16; offset > 0; offset /= 2) {
                 total += __shfl_xor_sync(~0u, total, offset);
@@ -680,37 +726,11 @@ class PartSum {
         }
     }
 
-    template <bool kPatient, typename SlotOf>
+    /// Adds parts first + i on, and empties their slots.
+    template <typename SlotOf>
     __device__ __forceinline__ void add(SlotOf slot_of, int first, int i, int batch,
+                                        const uint4 (&values)[kInFlight][kWarpRows][kVectors],
                                         const float (&weights)[kWarpRows]) {
-        uint4 values[kInFlight][kWarpRows][kVectors];
-        const auto each = [&](auto&& action) {
-#pragma unroll
-            for (int j = 0; j < kInFlight; ++j) {
-                if (i + j >= batch) break;
-                float* from = part(slot_of(first + i + j));
-#pragma unroll
-                for (int r = 0; r < kWarpRows; ++r) {
-                    if (!has(r)) break;
-#pragma unroll
-                    for (int v = 0; v < kVectors; ++v) {
-                        if (has_column(v)) {
-                            action(values[j][r][v],
-                                   from + row(r) * kRowFloats + v * 128 + lane_ * 4);
-                        }
-                    }
-                }
-            }
-        };
-        wait_until<kPatient>([&] {
-            bool ready = true;
-            each([&](uint4& value, const float* at) { value = ptx::load_relaxed4(at); });
-            each([&](const uint4& value, const float*) {
-                ready = ready && value.x != kEmpty && value.y != kEmpty && value.z != kEmpty &&
-                        value.w != kEmpty;
-            });
-            return ready;
-        });
 #pragma unroll
         for (int j = 0; j < kInFlight; ++j) {
             if (i + j >= batch) break;
@@ -771,15 +791,25 @@ struct ItemParts {
         const int remote_before = __ldcg(starts + p.sequences + 1);
         if (local_pages > 0) {
             const int start = local_before * p.kv_heads + kv_head * local_pages;
-            local_first = totals.remote_ctas + totals.local.owner(start);
-            local_count =
-                totals.remote_ctas + totals.local.owner(start + local_pages - 1) - local_first + 1;
+            const int first = local_owner(p, totals, start);
+            local_first = totals.remote_ctas + first;
+            local_count = local_owner(p, totals, start + local_pages - 1) - first + 1;
         }
         if (remote_pages > 0) {
             const int start = remote_before * p.kv_heads + kv_head * remote_pages;
             remote_first = totals.remote.owner(start);
             remote_count = totals.remote.owner(start + remote_pages - 1) - remote_first + 1;
         }
+    }
+
+  private:
+    /// The local CTA (counted among those) whose range holds `page` of the list.
+    static __device__ __forceinline__ int local_owner(const DecodeAttentionParams& p,
+                                                      const WorkTotals& totals, int page) {
+        int cta = smaller(totals.local.owner(page), totals.local_ctas - 1);
+        while (page < __ldcg(p.list.cuts + cta)) --cta;
+        while (page >= __ldcg(p.list.cuts + cta + 1)) ++cta;
+        return cta;
     }
 };
 
@@ -889,6 +919,8 @@ __global__ void __launch_bounds__(decode_threads(kRows), kRows > 8 || kHeadDim =
         }
         ptx::fence_mbarrier_init();
         __syncwarp();
+        // At once: while every SM has one CTA of this kernel, each gets one of the next. Later, SMs
+        // that are done would get two and others none.
         ptx::grid_launch_dependents();
         ptx::barrier_arrive(1, kThreads);
         stream_pages<kHeadDim>(p, shared, work, entry, lane);
@@ -918,7 +950,8 @@ __global__ void __launch_bounds__(decode_threads(kRows), kRows > 8 || kHeadDim =
     } else {
         store_results<Element, kHeadDim, kRows>(p, shared, work, totals, epilogue, lane);
     }
-    if (!work.remote && work.count > 0 && totals.mixed > 0) {
+    const int local_cta = static_cast<int>(blockIdx.x) - totals.remote_ctas;
+    if (local_cta >= 0 && local_cta < totals.local_ctas && totals.mixed > 0) {
         ptx::grid_wait();
         store_mixed<Element, kHeadDim, kRows>(p, totals,
                                               consumer ? kEpilogueWarps + warp : epilogue,

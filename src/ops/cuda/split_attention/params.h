@@ -97,7 +97,8 @@ struct alignas(16) CtaWork {
 static_assert(sizeof(CtaWork) == 96);
 
 struct WorkTotals {
-    Shares local, remote;  ///< of the pages among the CTAs of the tier
+    /// Of the pages among the CTAs of the tier; local cuts are then moved, see WorkList::cuts.
+    Shares local, remote;
     int32_t local_ctas, remote_ctas;
     int32_t mixed;  ///< sequences with pages in both tiers
     int32_t unused;
@@ -107,6 +108,7 @@ struct WorkTotals {
 struct WorkList {
     WorkTotals* totals = nullptr;
     CtaWork* ctas = nullptr;
+    int32_t* cuts = nullptr;       ///< [local CTAs + 1] first local page of each
     int32_t* counts = nullptr;     ///< [2][sequences] pages
     int32_t* starts = nullptr;     ///< [2][sequences + 1] pages of all sequences before
     int32_t* mixed = nullptr;      ///< sequences with pages in both tiers

@@ -97,30 +97,47 @@ __device__ __forceinline__ int pages_per_cta(int pages, int ctas) {
     return least;
 }
 
-/// The range of CTA number `index` of its tier, whose list starts sequences at `starts`.
-__device__ __forceinline__ CtaWork range_of(const PlanParams& p, const int* starts, Shares shares,
-                                            int tier, int index) {
-    CtaWork work{};
-    work.remote = tier;
-    const int begin = shares.begin(index);
-    work.count = smaller(shares.begin(index + 1), starts[p.sequences] * p.kv_heads) - begin;
-    if (work.count == 0) return work;
-    int low = 0, high = p.sequences - 1;  // the last sequence that starts at or before `begin`
+/// The last sequence of a tier that starts at or before `page` of its list.
+__device__ __forceinline__ int sequence_at(const PlanParams& p, const int* starts, int page) {
+    int low = 0, high = p.sequences - 1;
     while (low < high) {
         const int middle = (low + high + 1) / 2;
-        if (starts[middle] * p.kv_heads <= begin) {
+        if (starts[middle] * p.kv_heads <= page) {
             low = middle;
         } else {
             high = middle - 1;
         }
     }
-    const int rest = begin - starts[low] * p.kv_heads;
-    work.sequence = low;
-    work.sequence_pages = starts[low + 1] - starts[low];
+    return low;
+}
+
+/// A cut moved to the start or end of the item that it would split, if that is near: to hand over a
+/// part takes as long as to stream five pages while HBM is not the limit.
+__device__ __forceinline__ int moved_cut(const PlanParams& p, const int* starts, int cut) {
+    constexpr int kNear = 2;
+    if (cut >= starts[p.sequences] * p.kv_heads) return starts[p.sequences] * p.kv_heads;
+    const int sequence = sequence_at(p, starts, cut);
+    const int pages = starts[sequence + 1] - starts[sequence];
+    const int before = (cut - starts[sequence] * p.kv_heads) % pages;
+    const int after = pages - before;
+    if (before <= kNear && before <= after) return cut - before;
+    return after <= kNear ? cut + after : cut;
+}
+
+/// Pages [begin, end) of a tier's list, whose sequences start at `starts`.
+__device__ __forceinline__ CtaWork make_range(const PlanParams& p, const int* starts, int tier,
+                                              int begin, int end) {
+    CtaWork work{};
+    work.remote = tier;
+    work.count = end - begin;
+    if (work.count == 0) return work;
+    work.sequence = sequence_at(p, starts, begin);
+    const int rest = begin - starts[work.sequence] * p.kv_heads;
+    work.sequence_pages = starts[work.sequence + 1] - starts[work.sequence];
     work.kv_head = rest / work.sequence_pages;
     work.page = rest % work.sequence_pages;
     const PageEntry* entries =
-        p.list.entries + int64_t{tier * p.sequences + low} * p.list.entry_stride;
+        p.list.entries + int64_t{tier * p.sequences + work.sequence} * p.list.entry_stride;
     for (int i = 0; i < 8; ++i) {
         if (work.page + i < work.sequence_pages) work.first[i] = entries[work.page + i];
     }
@@ -163,13 +180,21 @@ __global__ void __launch_bounds__(kPlanThreads)
         totals.local_ctas = (pages[0] + share - 1) / share;
     }
     if (thread == 0) *p.list.totals = totals;
+    for (int i = thread; i <= totals.local_ctas; i += kPlanThreads) {
+        p.list.cuts[i] = moved_cut(p, starts[0], totals.local.begin(i));
+    }
+    __syncthreads();
     for (int cta = thread; cta < p.ctas; cta += kPlanThreads) {
-        const int tier = cta < remote_ctas;
-        const int index = tier ? cta : cta - remote_ctas;
-        const bool has_work = tier != 0 || index < totals.local_ctas;
-        p.list.ctas[cta] =
-            has_work ? range_of(p, starts[tier], tier ? totals.remote : totals.local, tier, index)
-                     : CtaWork{};
+        const int local = cta - remote_ctas;
+        CtaWork& work = p.list.ctas[cta];
+        if (local < 0) {
+            work =
+                make_range(p, starts[1], 1, totals.remote.begin(cta), totals.remote.begin(cta + 1));
+        } else if (local < totals.local_ctas) {
+            work = make_range(p, starts[0], 0, p.list.cuts[local], p.list.cuts[local + 1]);
+        } else {
+            work = CtaWork{};
+        }
     }
 }
 

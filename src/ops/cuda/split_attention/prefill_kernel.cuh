@@ -141,21 +141,9 @@ class KvLoader {
     __device__ __forceinline__ void run() {
         if (p_.copies.capacity > 0) epoch_ = *p_.copies.epoch + 1;
         count_tiles();
-        uint32_t parity = 1;
-        for (;;) {
-            const PrefillTile tile = take_tile();
-            ptx::mbarrier_wait(shared_.tile_empty, parity);
-            parity ^= 1;
-            if (lane_ == 0) {
-                const int words[6] = {tile.sequence, tile.kv_head,   tile.first_row,
-                                      tile.rows,     tile.query_row, tile.past};
-                for (int i = 0; i < 6; ++i) shared_.tile[i] = words[i];
-                ptx::mbarrier_arrive(shared_.tile_full);
-            }
-            __syncwarp();
-            if (tile.sequence < 0) return;
-            load(tile);
-        }
+        take_tile();
+        publish();
+        while (next_.sequence >= 0) load();
     }
 
   private:
@@ -186,13 +174,15 @@ class KvLoader {
         tiles_ = total * p_.kv_heads;
     }
 
-    __device__ __forceinline__ PrefillTile take_tile() {
+    /// Makes the next tile known to this warp, with the first entries of its page table.
+    __device__ __forceinline__ void take_tile() {
         int index = 0;
         if (lane_ == 0) index = static_cast<int>(atomicAdd(p_.counters, 1u));
         index = __shfl_sync(~0u, index, 0);
         if (index >= tiles_) {
             if (lane_ == 0) leave();
-            return {-1, 0, 0, 0, 0, 0};
+            next_.sequence = -1;
+            return;
         }
         int low = 0, high = p_.sequences - 1;  // the last sequence that starts at or before it
         while (low < high) {
@@ -203,18 +193,33 @@ class KvLoader {
                 high = middle - 1;
             }
         }
-        const int tiles = shared_.starts[low + 1] - shared_.starts[low];
-        const int rest = index - shared_.starts[low] * p_.kv_heads;
         const int query_row = p_.query_starts[low];
         const int new_tokens = p_.query_starts[low + 1] - query_row;
-        PrefillTile tile;
-        tile.sequence = low;
-        tile.kv_head = rest / tiles;
-        tile.first_row = (tiles - 1 - rest % tiles) * kPrefillTileRows;
-        tile.rows = new_tokens * p_.head_group;
-        tile.query_row = query_row;
-        tile.past = p_.lengths[low] - new_tokens;
-        return tile;
+        const int length = p_.lengths[low];
+        const int tiles = shared_.starts[low + 1] - shared_.starts[low];
+        const int rest = index - shared_.starts[low] * p_.kv_heads;
+        next_.sequence = low;
+        next_.kv_head = rest / tiles;
+        next_.first_row = (tiles - 1 - rest % tiles) * kPrefillTileRows;
+        next_.rows = new_tokens * p_.head_group;
+        next_.query_row = query_row;
+        next_.past = length - new_tokens;
+        next_entries_.begin = next_.begin(p_);
+        next_entries_.end = next_.end(p_);
+        load_entries(next_, next_entries_, (next_entries_.end - 1) / kTokens);
+    }
+
+    /// Hands the next tile to the other warps once they have all taken the one before.
+    __device__ __forceinline__ void publish() {
+        ptx::mbarrier_wait(shared_.tile_empty, tile_parity_);
+        tile_parity_ ^= 1;
+        if (lane_ == 0) {
+            const int words[6] = {next_.sequence, next_.kv_head,   next_.first_row,
+                                  next_.rows,     next_.query_row, next_.past};
+            for (int i = 0; i < 6; ++i) shared_.tile[i] = words[i];
+            ptx::mbarrier_arrive(shared_.tile_full);
+        }
+        __syncwarp();
     }
 
     /// The last CTA to leave readies the counters for the next kernel.
@@ -225,42 +230,70 @@ class KvLoader {
         if (p_.copies.capacity > 0) *p_.copies.epoch = epoch_;
     }
 
-    __device__ __forceinline__ void load(const PrefillTile& tile) {
-        const int begin = tile.begin(p_), end = tile.end(p_);
-        const int32_t* const table = p_.pages + tile.sequence * p_.pages_stride;
-        // Lanes hold table entries [window, window + 32): a page, or its copy, which may not be
-        // there yet.
-        int window = 1 << 30;
+    /// Entries of a tile's page table. Lane i has that of page `window` + i: a page, or the copy of
+    /// one, which may not be there yet.
+    struct Entries {
+        int begin, end;  ///< tokens that the tile sees
+        int window = 0;
         int page = 0;
         const uint32_t* flag = nullptr;
-        for (int block = (end - 1) / kTokens; block >= begin / kTokens; --block) {
-            const int low = larger(begin, block * kTokens) - block * kTokens;
-            const int high = smaller(end, (block + 1) * kTokens) - block * kTokens;
-            constexpr int kPages = kTokens / 64;
-            const int first_page = block * kPages;
-            if (first_page < window) {
-                window = larger(0, first_page + kPages - 32);
-                const int i = window + lane_;
-                flag = nullptr;
-                if (i >= begin / 64 && i <= (end - 1) / 64) {
-                    page = table[i];
-                    if (page >= p_.num_local_pages) find_copy(tile, i, page, flag);
-                }
-            }
-            if (p_.copies.capacity > 0) {
-                const int in_block = window + lane_ - first_page;
-                wait_for_copies(flag, in_block >= 0 && in_block < kPages);
-            }
-            int pages[kPages];
-#pragma unroll
-            for (int i = 0; i < kPages; ++i) {
-                pages[i] = __shfl_sync(~0u, page, first_page + i - window);
-            }
-            load_block_of(false, shared_.keys, shared_.k_full, shared_.k_empty, keys_, pages, tile,
-                          low, high);
-            load_block_of(true, shared_.values, shared_.v_full, shared_.v_empty, values_, pages,
-                          tile, low, high);
+    };
+    static constexpr int kPages = kTokens / 64;  // of a block
+    struct Block {
+        int low, high;  ///< tokens of the block that the tile sees
+        int pages[kPages];
+    };
+
+    /// The entries whose last ones are those of `block`.
+    __device__ __forceinline__ void load_entries(const PrefillTile& tile, Entries& entries,
+                                                 int block) const {
+        entries.window = larger(0, (block + 1) * kPages - 32);
+        entries.flag = nullptr;
+        const int i = entries.window + lane_;
+        if (i < entries.begin / 64 || i > (entries.end - 1) / 64) return;
+        entries.page = p_.pages[tile.sequence * p_.pages_stride + i];
+        if (entries.page >= p_.num_local_pages) {
+            find_copy(tile, i, entries.page, entries.flag);
         }
+    }
+
+    __device__ __forceinline__ Block find_block(const PrefillTile& tile, Entries& entries,
+                                                int block) const {
+        const int first_page = block * kPages;
+        if (first_page < entries.window) load_entries(tile, entries, block);
+        if (p_.copies.capacity > 0) {
+            const int in_block = entries.window + lane_ - first_page;
+            wait_for_copies(entries.flag, in_block >= 0 && in_block < kPages);
+        }
+        Block found;
+        found.low = larger(entries.begin, block * kTokens) - block * kTokens;
+        found.high = smaller(entries.end, (block + 1) * kTokens) - block * kTokens;
+#pragma unroll
+        for (int i = 0; i < kPages; ++i) {
+            found.pages[i] = __shfl_sync(~0u, entries.page, first_page + i - entries.window);
+        }
+        return found;
+    }
+
+    /// Streams the next tile, in the order in which its blocks are used: keys are one block ahead
+    /// of values. The tile after it is looked up when the stages are full, but not sooner than
+    /// needed: what one CTA has taken no other can.
+    __device__ __forceinline__ void load() {
+        const PrefillTile tile = next_;
+        Entries entries = next_entries_;
+        const int first = (entries.end - 1) / kTokens, last = entries.begin / kTokens;
+        Block values = find_block(tile, entries, first);
+        load_keys(tile, values);
+        for (int block = first - 1; block >= last; --block) {
+            const Block keys = find_block(tile, entries, block);
+            load_keys(tile, keys);
+            load_values(tile, values);
+            values = keys;
+        }
+        if (first > last) take_tile();
+        load_values(tile, values);
+        if (first == last) take_tile();
+        publish();
     }
 
     /// If the remote page that is entry `i` of the table has a copy, makes `page` -1 - its slot.
@@ -285,34 +318,41 @@ class KvLoader {
         __syncwarp();
     }
 
-    /// Tokens [low, high) of a block; values outside are zeroed, because what was there may be NaN,
-    /// which a weight of zero does not make zero.
-    template <int kPages>
-    __device__ __forceinline__ void load_block_of(bool values, uint32_t stages, uint32_t fulls,
-                                                  uint32_t empties,
-                                                  StagePosition<kKvStages>& position,
-                                                  const int (&pages)[kPages],
-                                                  const PrefillTile& tile, int low, int high) {
-        const uint32_t to = stages + position.stage * kBlock;
-        const uint32_t full = fulls + 8 * position.stage;
-        ptx::mbarrier_wait(empties + 8 * position.stage, position.parity ^ 1);
-        position.advance();
-        if (values && (low > 0 || high < kTokens)) {
-            zero_rows(to, 0, low);
-            zero_rows(to, high, kTokens);
+    __device__ __forceinline__ void load_keys(const PrefillTile& tile, const Block& block) {
+        ptx::mbarrier_wait(shared_.k_empty + 8 * keys_.stage, keys_.parity ^ 1);
+        issue(shared_.keys + keys_.stage * kBlock, shared_.k_full + 8 * keys_.stage, tile, block,
+              0);
+        keys_.advance();
+    }
+
+    /// Values outside the block's tokens are zeroed, because what was there may be NaN, which a
+    /// weight of zero does not make zero.
+    __device__ __forceinline__ void load_values(const PrefillTile& tile, const Block& block) {
+        const uint32_t to = shared_.values + values_.stage * kBlock;
+        ptx::mbarrier_wait(shared_.v_empty + 8 * values_.stage, values_.parity ^ 1);
+        if (block.low > 0 || block.high < kTokens) {
+            zero_rows(to, 0, block.low);
+            zero_rows(to, block.high, kTokens);
             ptx::fence_async_shared();
         }
+        issue(to, shared_.v_full + 8 * values_.stage, tile, block, kv_block_bytes(kHeadDim));
+        values_.advance();
+    }
+
+    /// `offset`: of the block in the storage of a page's head.
+    __device__ __forceinline__ void issue(uint32_t to, uint32_t full, const PrefillTile& tile,
+                                          const Block& block, uint32_t offset) const {
         __syncwarp();
         if (lane_ == 0) {
-            ptx::mbarrier_arrive_expect(full, (high - low) * kHeadDim * 2);
+            ptx::mbarrier_arrive_expect(full, (block.high - block.low) * kHeadDim * 2);
             const uint64_t policy = ptx::policy_evict_normal();
 #pragma unroll
             for (int i = 0; i < kPages; ++i) {
-                const int begin = larger(low - i * 64, 0), end = smaller(high - i * 64, 64);
+                const int begin = larger(block.low - i * 64, 0);
+                const int end = smaller(block.high - i * 64, 64);
                 if (begin < end) {
-                    const uint8_t* from =
-                        head_of(pages[i], tile.kv_head) + (values ? kv_block_bytes(kHeadDim) : 0);
-                    load_rows(to, i * 64, from, begin, end, full, policy);
+                    load_rows(to, i * 64, head_of(block.pages[i], tile.kv_head) + offset, begin,
+                              end, full, policy);
                 }
             }
         }
@@ -321,8 +361,9 @@ class KvLoader {
 
     __device__ __forceinline__ const uint8_t* head_of(int page, int kv_head) const {
         constexpr int64_t kHeadBytes = 2 * kv_block_bytes(kHeadDim);
-        if (page < 0)
+        if (page < 0) {
             return p_.copies.pages + (int64_t{-1 - page} * p_.kv_heads + kv_head) * kHeadBytes;
+        }
         const bool remote = page >= p_.num_local_pages;
         const int64_t index = remote ? page - p_.num_local_pages : page;
         return (remote ? p_.remote : p_.local) + (index * p_.kv_heads + kv_head) * kHeadBytes;
@@ -365,6 +406,9 @@ class KvLoader {
     const int lane_;
     int tiles_ = 0;
     uint32_t epoch_ = 0;  // of the copies of this launch
+    PrefillTile next_;
+    Entries next_entries_;
+    uint32_t tile_parity_ = 1;
     StagePosition<kKvStages> keys_, values_;
 };
 
@@ -419,14 +463,23 @@ class PrefillConsumer {
 
     __device__ __forceinline__ void run() {
         if (group_ == 1) ptx::barrier_arrive(1, 256);  // the first turn is warpgroup 0's
-        uint32_t tile_parity = 0;
-        for (;;) {
-            const PrefillTile tile = shared_.next_tile(tile_parity, lane_);
-            if (tile.sequence < 0) break;
-            place(tile);
-            ptx::mbarrier_wait(shared_.query_full + 8 * queries_.stage, queries_.parity);
-            compute(tile);
-            queries_.advance();
+        PrefillTile tile = next_tile();
+        if (tile.sequence >= 0) {
+            take_turn();
+            start_tile();
+            pass_turn();
+            for (;;) {
+                compute(tile);
+                const PrefillTile next = next_tile();
+                if (next.sequence < 0) break;
+                start_tile();  // computed along with this tile's last values
+                pass_turn();
+                finish_values();
+                store(tile);
+                tile = next;
+            }
+            pass_turn();
+            finish_values();
             store(tile);
         }
         if (group_ == 0) ptx::barrier_sync(1, 256);  // the turn that nobody takes
@@ -440,6 +493,9 @@ class PrefillConsumer {
     static constexpr int kFullColumns = kFullPanels * 64;
     static constexpr int kRestColumns = Panels<kHeadDim>::kRestColumns;
     static constexpr int kScores = kTokens / 2;
+    // The largest score of a row may lag by this power of two before its sums are rescaled, which
+    // is then seldom.
+    static constexpr float kLag = 8;
     static constexpr int kSteps = kTokens / 16;
 
     /// Descriptor of an operand of rows of kRowBytes bytes, swizzled by that width. `panel_stride`
@@ -461,7 +517,20 @@ class PrefillConsumer {
         positions_[1] = tile.position(p_, row + lane_ / 4 + 8);
     }
 
+    __device__ __forceinline__ PrefillTile next_tile() {
+        return shared_.next_tile(tile_parity_, lane_);
+    }
+
+    /// Issues the first scores of a tile.
+    __device__ __forceinline__ void start_tile() {
+        ptx::mbarrier_wait(shared_.query_full + 8 * queries_.stage, queries_.parity);
+        issue_scores();
+    }
+
+    /// From the first scores, which have been issued, to the last values, which it issues, and
+    /// keeps the turn.
     __device__ __forceinline__ void compute(const PrefillTile& tile) {
+        place(tile);
         max_[0] = max_[1] = -INFINITY;
         total_[0] = total_[1] = 0;
         const int first_block = tile.begin(p_) / kTokens;
@@ -469,13 +538,9 @@ class PrefillConsumer {
         uint32_t weights[kSteps][4];
         float factors[2];
 
-        take_turn();
-        issue_scores();
-        pass_turn();
         ptx::wgmma_wait<0>();
         ptx::pin(scores_);
         release_keys();
-        if (block == first_block) release(shared_.query_empty + 8 * queries_.stage);
         softmax(block, factors);
         pack_weights(weights);
 
@@ -489,14 +554,15 @@ class PrefillConsumer {
             ptx::wgmma_wait<1>();
             ptx::pin(scores_);
             release_keys();
-            if (block == first_block) release(shared_.query_empty + 8 * queries_.stage);
-            softmax(block, factors);
+            const bool grown = softmax(block, factors);
             finish_values();
-            rescale(factors);
+            if (grown) rescale(factors);
             pack_weights(weights);
         }
+        release(shared_.query_empty + 8 * queries_.stage);
+        queries_.advance();
+        take_turn();
         issue_values(weights, accumulate);
-        finish_values();
     }
 
     // A warpgroup's turn to issue products.
@@ -575,9 +641,9 @@ class PrefillConsumer {
         values_.advance();
     }
 
-    /// Turns scores into weights and updates the largest score and the total of each row; sums so
-    /// far are to be multiplied by `factors`.
-    __device__ __forceinline__ void softmax(int block, float (&factors)[2]) {
+    /// Turns scores into weights and adds to each row's total. True when the row's largest score
+    /// has grown, so that sums so far are to be multiplied by `factors`; the same for all lanes.
+    __device__ __forceinline__ bool softmax(int block, float (&factors)[2]) {
         float scale = p_.score_scale;
         if (p_.cap_scale != 0) {
 #pragma unroll
@@ -588,41 +654,68 @@ class PrefillConsumer {
         const bool too_late = last > first_position_;
         const bool too_early = p_.sliding_window > 0 && first <= last_position_ - p_.sliding_window;
         if (too_late || too_early) mask(first);
+        float largest[2];
+        bool grown = false;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float m = max_[half];
+            float m = -INFINITY;
 #pragma unroll
             for (int g = 0; g < kTokens / 8; ++g) {
                 m = fmaxf(m, fmaxf(scores_[4 * g + 2 * half], scores_[4 * g + 2 * half + 1]));
             }
-            m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-            m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-            // A row that has seen nothing yet keeps weights of zero.
-            const float offset = m == -INFINITY ? 0 : m * scale;
-            factors[half] = ptx::exp2(max_[half] * scale - offset);
-            max_[half] = m;
-            float total = total_[half] * factors[half];
+            largest[half] = m;
+            grown |= m * scale > max_[half] * scale + kLag;
+        }
+        grown = __any_sync(~0u, grown);
+        if (grown) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float m = fmaxf(max_[half], largest[half]);
+                m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+                m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+                factors[half] = ptx::exp2(max_[half] * scale - offset_of(m, scale));
+                max_[half] = m;
+                total_[half] *= factors[half];
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float offset = offset_of(max_[half], scale);
 #pragma unroll
             for (int g = 0; g < kTokens / 8; ++g) {
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     float& s = scores_[4 * g + 2 * half + i];
                     s = ptx::exp2(fmaf(s, scale, -offset));
-                    total += s;
+                    total_[half] += s;
                 }
             }
-            total_[half] = total;
         }
+        return grown;
     }
 
+    /// A row that has seen nothing yet has weights of zero.
+    static __device__ __forceinline__ float offset_of(float largest, float scale) {
+        return largest == -INFINITY ? 0.0f : largest * scale;
+    }
+
+    /// Tokens of the block that starts at `first`, for each of this thread's rows.
     __device__ __forceinline__ void mask(int first) {
-        const int token = first + lane_ % 4 * 2;
-        const int window = p_.sliding_window > 0 ? p_.sliding_window : 1 << 30;
+        const int own = first + lane_ % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < kScores; ++i) {
-            const int t = token + i / 4 * 8 + i % 2;
-            const int position = positions_[i / 2 % 2];
-            if (t > position || t <= position - window) scores_[i] = -INFINITY;
+        for (int half = 0; half < 2; ++half) {
+            const int last = positions_[half] - own;
+            const int before = p_.sliding_window > 0 ? last - p_.sliding_window : -1;
+#pragma unroll
+            for (int g = 0; g < kTokens / 8; ++g) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const int column = g * 8 + i;
+                    if (column > last || column <= before) {
+                        scores_[4 * g + 2 * half + i] = -INFINITY;
+                    }
+                }
+            }
         }
     }
 
@@ -716,6 +809,7 @@ class PrefillConsumer {
     const PrefillAttentionParams& p_;
     const PrefillShared& shared_;
     const int group_, warp_, lane_;
+    uint32_t tile_parity_ = 0;
     StagePosition<prefill_query_stages(kHeadDim)> queries_;
     StagePosition<kKvStages> keys_, values_;
     int first_position_ = 0, last_position_ = 0;  // of the warp's rows
@@ -746,14 +840,14 @@ __global__ void __launch_bounds__(kPrefillAttentionThreads, 1)
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp < 4) {
-        ptx::decrease_registers<56>();
+        ptx::decrease_registers<kHeadDim == 256 ? 56 : 72>();
         if (warp == 0) {
             KvLoader<kHeadDim>(p, shared, static_cast<int>(threadIdx.x)).run();
         } else {
             load_tile_queries<kHeadDim>(p, shared, static_cast<int>(threadIdx.x) - 32);
         }
     } else {
-        ptx::increase_registers<224>();
+        ptx::increase_registers<kHeadDim == 256 ? 224 : 216>();
         PrefillConsumer<Element, kHeadDim>(p, shared, warp / 4 - 1,
                                            static_cast<int>(threadIdx.x) % 128)
             .run();

@@ -77,7 +77,7 @@ void launch(const void* kernel, int ctas, int threads, uint32_t shared_bytes, bo
 
 /// Offsets of a work list's arrays from its start; entries come last.
 struct ListOffsets {
-    int64_t totals, ctas, counts, starts, mixed, entries, end;
+    int64_t totals, ctas, cuts, counts, starts, mixed, entries, end;
 
     ListOffsets(const AttentionShape& shape, int64_t max_ctas) {
         int64_t used = 0;
@@ -86,6 +86,7 @@ struct ListOffsets {
         };
         totals = take(sizeof(WorkTotals));
         ctas = take(max_ctas * int64_t{sizeof(CtaWork)});
+        cuts = take((max_ctas + 1) * 4);
         counts = take(2 * shape.max_sequences * 4);
         starts = take(2 * (shape.max_sequences + 1) * 4);
         mixed = take(shape.max_sequences * 4);
@@ -177,6 +178,7 @@ WorkList AttentionWorkspace::list_at(size_t index) const {
     const ListOffsets offsets(shape_, ctas_);
     return {.totals = reinterpret_cast<WorkTotals*>(base + offsets.totals),
             .ctas = reinterpret_cast<CtaWork*>(base + offsets.ctas),
+            .cuts = reinterpret_cast<int32_t*>(base + offsets.cuts),
             .counts = reinterpret_cast<int32_t*>(base + offsets.counts),
             .starts = reinterpret_cast<int32_t*>(base + offsets.starts),
             .mixed = reinterpret_cast<int32_t*>(base + offsets.mixed),
