@@ -193,7 +193,7 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
     return config;
 }
 
-/// A model of the time in us that the weights' bytes need.
+/// The time in us that reading the weight from HBM takes.
 double bytes_time(const GemmShape& shape, const GemmMachine& machine) {
     return static_cast<double>(shape.weight.bytes()) / machine.local_gbps / 1e3;
 }
