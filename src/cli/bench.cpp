@@ -7,11 +7,13 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <random>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/svg_plot.h"
 #include "cli/commands.h"
 #include "cli/gpu_engine.h"
 #include "model/presets.h"
@@ -39,6 +41,7 @@ struct BenchCommand {
     uint64_t seed = 1;
     GpuOptions gpu;
     std::optional<std::string> json;
+    std::optional<std::string> plot;
     std::string commit = "unknown";
 };
 
@@ -160,6 +163,7 @@ class Bench {
             std::fflush(stdout);
         }
         if (command_.json) write_json();
+        if (command_.plot) write_svg_plot(*command_.plot, panels());
         require(!rows_.empty(), "no case could be measured");
     }
 
@@ -263,6 +267,34 @@ class Bench {
                          {"load_s", measured.load_seconds}});
     }
 
+    /// EB and TPOT over the ratio, one line for each transport, policy and workload.
+    std::vector<PlotPanel> panels() const {
+        PlotPanel eb;
+        eb.title = fmt::format("{}, {} output tokens, remote tier {}", command_.model,
+                               command_.output, command_.gpu.remote.value_or("host"));
+        eb.x_label = "offload ratio, %";
+        eb.y_label = "effective bandwidth, GB/s";
+        PlotPanel tpot = eb;
+        tpot.title = "Time per output token";
+        tpot.y_label = "TPOT, ms";
+        std::map<std::string, size_t> lines;
+        for (const Json& row : rows_) {
+            const std::string name =
+                fmt::format("{} {}, batch {}, prompt {}", row["asked_transport"].get<std::string>(),
+                            row["policy"].get<std::string>(), row["batch"].get<int64_t>(),
+                            row["prompt"].get<int64_t>());
+            const auto [line, added] = lines.try_emplace(name, lines.size());
+            if (added) {
+                eb.series.push_back({name, {}, true});
+                tpot.series.push_back({name, {}, true});
+            }
+            const double x = 100 * row["ratio"].get<double>();
+            eb.series[line->second].points.push_back({x, row["eb_gbps"]});
+            tpot.series[line->second].points.push_back({x, row["tpot_ms"]});
+        }
+        return {eb, tpot};
+    }
+
     void write_json() const {
         const GpuInfo& gpu = system_.gpus.front();
         const Json report = {
@@ -323,6 +355,9 @@ void add_bench(CLI::App& app) {
     command->add_option("--seed", options->seed, "Of random weights")->capture_default_str();
     add_gpu_options(*command, "Placement", options->gpu);
     command->add_option("--json", options->json, "Write the rows to this file")->type_name("FILE");
+    command
+        ->add_option("--plot", options->plot, "Draw EB and TPOT over the ratio into this SVG file")
+        ->type_name("FILE");
     command->add_option("--commit", options->commit, "Recorded in the JSON")->type_name("TEXT");
     command->footer(
         "TPOT is the median time of a step in which all sequences decode; EB the bytes of weights\n"

@@ -5,23 +5,22 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/gpu_engine.h"
 #include "cli/system_report.h"
 
 namespace dak {
 
 namespace {
 
-/// The engine computes on the CPU, so both tiers are host memory whatever GPUs there are.
-constexpr bool kGpuExecution = false;
-
 void print_info(bool json) {
     const SystemInfo info = gather_system();
+    const bool gpu_execution = gpu_obstacle(info).empty();
     if (json) {
         // File names and the like need not be UTF-8; JSON must be.
-        const Json report = system_report_json(info, kGpuExecution);
+        const Json report = system_report_json(info, gpu_execution);
         fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
-        fmt::print("{}", format_system_report(info, kGpuExecution));
+        fmt::print("{}", format_system_report(info, gpu_execution));
     }
 }
 

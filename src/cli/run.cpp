@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "cli/batch_file.h"
 #include "cli/commands.h"
+#include "cli/gpu_engine.h"
 #include "cli/interrupt.h"
 #include "cli/prompt_builder.h"
 #include "cli/run_report.h"
@@ -45,7 +46,8 @@ struct RunOptions {
     EngineOptions engine;
     std::string dtype = "auto";
     std::string kv_dtype = "auto";
-    double offload_ratio = 0;
+    std::string device = "auto";
+    GpuOptions gpu;
     bool quiet = false;
 };
 
@@ -70,6 +72,22 @@ int64_t pages_for_all(const std::vector<BatchItem>& items, const ModelConfig& co
     std::sort(pages.rbegin(), pages.rend());
     pages.resize(std::min(pages.size(), static_cast<size_t>(max_batch)));
     return std::accumulate(pages.begin(), pages.end(), int64_t{0});
+}
+
+/// The longest of the requests, `batch` times.
+Workload workload_of(const std::vector<BatchItem>& items, const ModelConfig& config,
+                     int64_t batch) {
+    Workload workload{std::min(batch, std::max<int64_t>(static_cast<int64_t>(items.size()), 1)), 1,
+                      1};
+    for (const BatchItem& item : items) {
+        const auto prompt = static_cast<int64_t>(item.request.prompt.size());
+        const int64_t output = std::min(item.request.max_new_tokens, config.max_position - prompt);
+        if (prompt + output > workload.prompt + workload.output) {
+            workload.prompt = prompt;
+            workload.output = output;
+        }
+    }
+    return workload;
 }
 
 std::string first_prompt(const RunOptions& options) {
@@ -111,19 +129,58 @@ class Run {
         return path.filename().string();
     }
 
-    std::unique_ptr<Engine> start_engine(int64_t kv_pages) {
+    /// An engine for sequences as long as the workload's; `kv_pages` is what all of them need
+    /// together.
+    std::unique_ptr<Engine> start_engine(const Workload& workload, int64_t kv_pages) {
         const SystemInfo system = gather_system();
         EngineOptions engine = options_.engine;
-        engine.kv_pages = kv_pages;
-        engine.kv_remote_pages =
-            std::llround(static_cast<double>(kv_pages) * options_.offload_ratio);
         engine.kv_dtype = parse_dtype(options_.kv_dtype);
         if (engine.num_threads == 0) engine.num_threads = usable_threads(system);
+        return runs_on_gpu(system) ? start_on_gpu(workload, engine, system)
+                                   : start_on_cpu(kv_pages, engine, system);
+    }
 
+    bool runs_on_gpu(const SystemInfo& system) const {
+        if (options_.device == "cpu") return false;
+        std::string obstacle = gpu_obstacle(system);
+        if (obstacle.empty() && options_.device == "auto" && config_.dtype == DType::kF32) {
+            obstacle = "the weights are fp32, and the GPU computes in 16 bits (--dtype bf16)";
+        }
+        require(obstacle.empty() || options_.device == "auto", "--device gpu: {}", obstacle);
+        if (!obstacle.empty() && !system.gpus.empty()) {
+            note(fmt::format("Running on the CPU: {}.\n", obstacle));
+        }
+        return obstacle.empty();
+    }
+
+    std::unique_ptr<Engine> start_on_gpu(const Workload& workload, EngineOptions engine,
+                                         const SystemInfo& system) {
+        engine.max_batch = workload.batch;
+        const WeightSource weights = [&](const Placement& placement, const TierMemory& memory) {
+            return load_weights(
+                options_.model, config_, placement,
+                {.num_threads = engine.num_threads, .progress = !options_.quiet, .memory = memory});
+        };
+        PlannedEngine planned = start_gpu_engine(config_, workload, options_.gpu, engine, weights,
+                                                 &prompts_.tokenizer(), system);
+        note(format_placement(model_name(), *planned.engine, system.gpus.front().name,
+                              planned.plan));
+        planned_tpot_ = planned.plan.tpot_seconds;
+        return std::move(planned.engine);
+    }
+
+    std::unique_ptr<Engine> start_on_cpu(int64_t kv_pages, EngineOptions engine,
+                                         const SystemInfo& system) {
+        const std::string misplaced = options_.gpu.gpu_only_option();
+        require(misplaced.empty(),
+                "{} places data on a GPU, but this runs on the CPU; leave it out", misplaced);
+        const double ratio = options_.gpu.offload_ratio.value_or(0);
+        engine.kv_pages = kv_pages;
+        engine.kv_remote_pages = std::llround(static_cast<double>(kv_pages) * ratio);
         const std::vector<WeightSpec> specs = weight_specs(config_);
         require_memory(specs, engine, usable_host_bytes(system));
         ModelWeights weights =
-            load_weights(options_.model, config_, uniform_placement(specs, options_.offload_ratio),
+            load_weights(options_.model, config_, uniform_placement(specs, ratio),
                          {.num_threads = engine.num_threads, .progress = !options_.quiet});
         auto result =
             std::make_unique<Engine>(config_, std::move(weights), &prompts_.tokenizer(), engine);
@@ -151,7 +208,7 @@ class Run {
     }
 
     void note_statistics(const Engine& engine) const {
-        note(fmt::format("{}\n", format_statistics(engine.statistics())));
+        note(fmt::format("{}\n", format_statistics(engine.statistics(), planned_tpot_)));
     }
 
     /// Runs one request to its end, printing the text as it comes. Ctrl-C cancels it.
@@ -179,7 +236,8 @@ class Run {
         Request request = options_.defaults;
         request.prompt = prompts_.from_text(first_prompt(options_), request.max_new_tokens);
         Engine::validate(request, config_);
-        const auto engine = start_engine(pages_of(request, config_));
+        const auto engine =
+            start_engine(workload_of({{"", request}}, config_, 1), pages_of(request, config_));
         const Completion completion = stream(*engine, std::move(request));
         note_statistics(*engine);
         if (completion.finish == FinishReason::kCancelled) {
@@ -192,7 +250,8 @@ class Run {
                 "give a prompt with --prompt, --prompt-file or on standard input (a conversation "
                 "needs a model with a chat template)");
         const int64_t context = std::min(config_.max_position, kChatContext);
-        const auto engine = start_engine(KvCache::pages_for(context));
+        const auto engine =
+            start_engine({1, context / 2, context - context / 2}, KvCache::pages_for(context));
         note("Type a message. Ctrl-C cuts an answer short; an empty line or Ctrl-D ends.\n");
         std::vector<ChatMessage> conversation;
         std::string line;
@@ -246,7 +305,8 @@ class Run {
         std::vector<BatchItem> items =
             read_batch_file(*options_.batch_file, options_.defaults, prompts_, config_);
         if (options_.output_file) protect_inputs();
-        const auto engine = start_engine(pages_for_all(items, config_, options_.engine.max_batch));
+        const auto engine = start_engine(workload_of(items, config_, options_.engine.max_batch),
+                                         pages_for_all(items, config_, options_.engine.max_batch));
         std::ofstream file;
         if (options_.output_file) {  // not before everything else has gone well
             file.open(*options_.output_file);
@@ -289,6 +349,7 @@ class Run {
     RunOptions options_;
     ModelConfig config_;
     PromptBuilder prompts_;
+    std::optional<double> planned_tpot_;  ///< of a run on the GPU
 };
 
 /// An empty value is a mistake (an unset variable in a script), not the default.
@@ -395,9 +456,9 @@ void add_engine_options(CLI::App& command, RunOptions& options) {
             ->group(group)
             ->capture_default_str();
     };
-    add("--offload-ratio", options.offload_ratio,
-        "Share of the weights and KV pages that live in the remote tier", "0..1")
-        ->check(CLI::Range(0.0, 1.0));
+    add("--device", options.device, "Where to compute; auto: on the GPU if it can", "WORD")
+        ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
+    add_gpu_options(command, group, options.gpu);
     add("--dtype", options.dtype, "Type of the weights; auto: the checkpoint's", "TYPE")
         ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
     add("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: that of the weights", "TYPE")

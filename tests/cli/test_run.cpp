@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/gpu_engine.h"
 #include "run_cli.h"
 
 namespace dak {
@@ -64,7 +65,7 @@ class CliRun : public ::testing::Test {
     }
 
     CliResult run(std::vector<std::string> arguments, std::string_view input = {}) const {
-        arguments.insert(arguments.begin(), {"run", model_.string()});
+        arguments.insert(arguments.begin(), {"run", model_.string(), "--device", "cpu"});
         return run_cli(arguments, input);
     }
 
@@ -101,6 +102,25 @@ TEST_F(CliRun, SameAnswerAtEveryRatioFromEverySource) {
     const CliResult piped = run({"-n", "40", "-q"}, "hello");
     EXPECT_EQ(piped.out, expected);
     EXPECT_THAT(piped.err, IsEmpty());
+}
+
+TEST_F(CliRun, NoOptionOfTheGpuIsIgnored) {
+    for (const auto& [option, value] :
+         std::vector<std::pair<std::string, std::string>>{{"--gpu-memory", "1GiB"},
+                                                          {"--host-memory", "1GiB"},
+                                                          {"--remote", "host"},
+                                                          {"--place", "lm_head=remote"},
+                                                          {"--transport", "staged"},
+                                                          {"--policy", "uniform"},
+                                                          {"--hardware", "gh200"}}) {
+        expect_error(run({"-p", "hi", option, value}), option + " places data on a GPU");
+    }
+}
+
+TEST_F(CliRun, DeviceGpuSaysWhatIsMissing) {
+    if (gpu_obstacle(gather_system()).empty()) GTEST_SKIP() << "this machine runs models on a GPU";
+    expect_error(run_cli({"run", model_.string(), "-p", "hi", "--device", "gpu"}),
+                 "--device gpu: ");
 }
 
 TEST_F(CliRun, SeedRepeatsADraw) {

@@ -353,10 +353,14 @@ void CudaTransformer::run_attention(int64_t layer, bool qk_norm, bool rope, cuda
         args.k_norm = vectors.qk_norm_k.weight;
     }
     rope_append(args, stream);
-    if (decode_ && attention_workspace_) {
-        decode_attention(attention_args(layer), attention_config_, *attention_workspace_, stream);
+    const AttentionArgs attention = attention_args(layer);
+    if (!attention_workspace_) {
+        generic_attention(attention, step_.shape.rows, stream);
+    } else if (decode_) {
+        decode_attention(attention, attention_config_, *attention_workspace_, stream);
     } else {
-        generic_attention(attention_args(layer), step_.shape.rows, stream);
+        prefill_attention(attention, max_query_tokens_, attention_config_, *attention_workspace_,
+                          stream);
     }
 }
 
