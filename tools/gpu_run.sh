@@ -8,6 +8,7 @@
 # options to bench_gemm, COMMIT is recorded in its results.
 set -uo pipefail
 
+here=$(dirname "$0")
 build=$1
 out=$2
 shift 2
@@ -35,7 +36,7 @@ run() {
 for step in "${steps[@]}"; do
     case $step in
         test)
-            for test in test_arena_cuda test_small_ops test_split_gemm; do
+            for test in test_arena_cuda test_small_ops test_split_attention test_split_gemm; do
                 run "$test" 240 "$(program $test)"
                 grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure|\| (decode|prefill)|differ" \
                     "$out/$test.log" | head -n 20
@@ -49,6 +50,9 @@ for step in "${steps[@]}"; do
                 "$(program test_small_ops)" \
                 --gtest_filter='*Extreme*:*Broken*:*Graph*:*Rope*:*Embed*:*Gathers*:*Random*'
             tail -n 3 "$out/memcheck_small_ops.log"
+            run memcheck_attention 200 compute-sanitizer --tool memcheck --error-exitcode 1 \
+                "$(program test_split_attention)" --gtest_filter='*Empty*:*Waits*:*Layer*:*Windows*'
+            tail -n 3 "$out/memcheck_attention.log"
             ;;
         profile)
             # Measured twice: a rerun must agree.
@@ -66,6 +70,12 @@ for step in "${steps[@]}"; do
             run bench_small_ops 60 "$(program bench_small_ops)" --json "$out/bench_small_ops.json" \
                 --commit "${COMMIT:-unknown}"
             cat "$out/bench_small_ops.log"
+            "$(program bench_attention)" --list > "$out/attention_cases.json"
+            run sdpa_peer 200 python3 -W ignore "$here/../bench/sdpa_peer.py" \
+                "$out/attention_cases.json" "$out/sdpa_peer.json"
+            run bench_attention 200 "$(program bench_attention)" --peer "$out/sdpa_peer.json" \
+                --json "$out/bench_attention.json" --commit "${COMMIT:-unknown}"
+            cat "$out/bench_attention.log"
             ;;
         *)
             echo "no step called $step" >&2

@@ -10,11 +10,13 @@
 namespace dak::cuda {
 namespace {
 
-// Two kernels overlap under programmatic launch, on one SM and on the link.
-constexpr int64_t kMaxSharedBytes = 110 * kKiB;
+// Two kernels overlap under programmatic launch, on one SM and on the link. Instances whose
+// registers fill an SM have all of its shared memory.
+constexpr int64_t kSharedBytesOfTwo = 110 * kKiB;
+constexpr int64_t kSharedBytesOfOne = 200 * kKiB;
 constexpr int kOverlappingKernels = 2;
-// Less in flight does not reach the full rate of an SM's share of HBM.
-constexpr int64_t kMinRingBytes = 64 * kKiB;
+// In flight of a remote CTA: a few of them saturate the link.
+constexpr int64_t kRemoteRingBytes = 64 * kKiB;
 
 void check_shape(const AttentionShape& shape) {
     require(shape.dtype == DType::kBF16 || shape.dtype == DType::kF16,
@@ -53,13 +55,12 @@ AttentionConfig choose_attention_config(const AttentionShape& shape,
     const int64_t block = kv_block_bytes(head_dim);
     const int64_t fixed =
         decode_shared_bytes(head_dim, group, 0, config.query_slots, config.result_slots);
+    const int64_t room = decode_ctas_per_sm(head_dim, decode_rows(group)) == 2 ? kSharedBytesOfTwo
+                                                                               : kSharedBytesOfOne;
     // Slots are taken in pairs of K and V; an odd one helps all the same.
-    config.slots = static_cast<int>(std::clamp((kMaxSharedBytes - fixed) / block,
-                                               std::max<int64_t>(3, ceil_div(kMinRingBytes, block)),
-                                               int64_t{kMaxDecodeSlots}));
-    // Enough remote CTAs for the link's rate with a factor 2 to spare, within the window.
+    config.slots = static_cast<int>(std::min((room - fixed) / block, int64_t{kMaxDecodeSlots}));
     config.remote_slots = static_cast<int>(
-        std::clamp(kMinRingBytes / block, int64_t{2}, static_cast<int64_t>(config.slots)));
+        std::clamp(kRemoteRingBytes / block, int64_t{2}, static_cast<int64_t>(config.slots)));
     const int64_t in_flight = config.remote_slots * block;
     const double cta_gbps = static_cast<double>(in_flight) / machine.remote_latency_us / 1e3;
     const auto by_rate = static_cast<int64_t>(2 * machine.remote_gbps / cta_gbps) + 1;

@@ -27,6 +27,11 @@ constexpr int decode_threads(int rows) {
     return 32 * (kConsumerWarps + 2 + decode_epilogue_warps(rows));
 }
 
+/// CTAs of an instance that the registers of an SM allow.
+constexpr int decode_ctas_per_sm(int head_dim, int rows) {
+    return rows > 8 || head_dim == 256 ? 1 : 2;
+}
+
 // ---- the decode kernel's shared memory --------------------------------------------------------
 
 constexpr uint32_t kv_block_bytes(int head_dim) {

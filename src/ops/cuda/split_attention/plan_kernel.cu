@@ -86,8 +86,9 @@ __device__ __forceinline__ int prefix_sum(int value, int (&warp_sums)[32], int& 
     return before + sum - value;
 }
 
-/// Pages of a local CTA: an equal share, rounded up to a power of two where that costs at most 3%
-/// of the CTAs (not of the rate, which is that of HBM), so that ranges end where items do.
+/// Pages of a local CTA: an equal share, rounded up to a multiple of a power of two where that
+/// costs at most 3% of the CTAs (not of the rate, which is that of HBM), so that ranges end where
+/// items do.
 __device__ __forceinline__ int pages_per_cta(int pages, int ctas) {
     const int least = (pages + ctas - 1) / ctas;
     for (int multiple = 16; multiple > 1; multiple /= 2) {

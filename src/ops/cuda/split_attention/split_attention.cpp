@@ -114,6 +114,19 @@ struct CopyOffsets {
     }
 };
 
+void check_config(const AttentionConfig& config, const AttentionWorkspace& workspace) {
+    require(config.ctas <= workspace.ctas(),
+            "split attention: \"{}\", but the workspace is for {} CTAs", config.to_string(),
+            workspace.ctas());
+    const auto within = [](int value, int low, int high) { return value >= low && value <= high; };
+    require(within(config.remote_ctas, 1, config.ctas - 1) &&
+                within(config.slots, 2, kMaxDecodeSlots) &&
+                within(config.remote_slots, 2, config.slots) &&
+                within(config.query_slots, 1, kMaxQuerySlots) &&
+                within(config.result_slots, 1, kMaxResultSlots),
+            "split attention: \"{}\" cannot be run", config.to_string());
+}
+
 }  // namespace
 
 AttentionWorkspace::AttentionWorkspace(const AttentionShape& shape, const AttentionConfig& config,
@@ -221,8 +234,7 @@ void plan_decode_attention(const AttentionArgs& args, const AttentionConfig& con
     require(batch.sequences > 0 && batch.sequences <= shape.max_sequences,
             "split attention: {} sequences, but the workspace is for {}", batch.sequences,
             shape.max_sequences);
-    require(config.ctas <= workspace.ctas(), "split attention: \"{}\" but the workspace is for {}",
-            config.to_string(), workspace.ctas());
+    check_config(config, workspace);
     PlanParams params{};
     params.lengths = batch.lengths;
     params.pages = batch.pages;
@@ -258,6 +270,7 @@ void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
     check_args(args);
     const KvPageLayout& layout = args.kv.layout;
     check_workspace(args, workspace);
+    check_config(config, workspace);
     require(args.kv.remote == nullptr || workspace.shape().remote_pages,
             "split attention: the workspace is for a cache without remote pages");
     const ScoreScales scales = score_scales(args);
@@ -319,6 +332,7 @@ void prefill_attention(const AttentionArgs& args, int64_t max_query_tokens,
                        cudaStream_t stream, bool programmatic) {
     check_args(args);
     check_workspace(args, workspace);
+    check_config(config, workspace);
     require(args.batch.query_starts != nullptr && max_query_tokens > 0,
             "split attention: prefill needs query_starts and at least one new token");
     const KvPageLayout& layout = args.kv.layout;

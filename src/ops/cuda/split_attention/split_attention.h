@@ -86,11 +86,11 @@ void plan_decode_attention(const AttentionArgs& args, const AttentionConfig& con
                            AttentionWorkspace& workspace, cudaStream_t stream);
 
 /// Enqueues attention of one new token of every sequence, with the work list of the last plan for
-/// the same window and number of sequences. With `programmatic`, it may start while the preceding
-/// kernel of the stream still runs; that kernel must then be one that calls griddepcontrol.wait
-/// itself or be complete, and only it may be writing KV, that of the newest tokens. Can be
-/// captured. The same arguments give the same bits. Throws Error on arguments that the kernels
-/// cannot take.
+/// the same window, number of sequences and configuration. With `programmatic`, it may start while
+/// the preceding kernel of the stream still runs; that kernel must then be one that calls
+/// griddepcontrol.wait itself or be complete, and only it may be writing KV, that of the newest
+/// tokens. Can be captured. The same arguments give the same bits. Throws Error on arguments that
+/// the kernels cannot take.
 void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
                       const AttentionWorkspace& workspace, cudaStream_t stream,
                       bool programmatic = true);
