@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "ops/cuda/split_attention/params.h"
@@ -21,14 +22,10 @@ constexpr int64_t kRemoteRingBytes = 64 * kKiB;
 void check_shape(const AttentionShape& shape) {
     require(shape.dtype == DType::kBF16 || shape.dtype == DType::kF16,
             "split attention: the KV cache must be bf16 or fp16, not {}", name_of(shape.dtype));
-    constexpr int64_t kHeadDims[] = {64, 80, 96, 128, 256};
-    require(std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims),
-            "split attention: head_dim {} is not one of 64, 80, 96, 128, 256", shape.head_dim);
-    require(shape.num_kv_heads > 0 && shape.num_heads > 0 &&
-                shape.num_heads % shape.num_kv_heads == 0 &&
-                shape.num_heads / shape.num_kv_heads <= kMaxHeadGroup,
-            "split attention: {} query heads over {} KV heads; the ratio must be 1 to {}",
-            shape.num_heads, shape.num_kv_heads, kMaxHeadGroup);
+    require(serves_heads(shape.num_heads, shape.num_kv_heads, shape.head_dim),
+            "split attention: no kernel for {} query heads over {} KV heads of size {}; sizes are "
+            "64, 80, 96, 128, 256 and the ratio 1 to {}",
+            shape.num_heads, shape.num_kv_heads, shape.head_dim, kMaxHeadGroup);
     require(shape.max_sequences > 0 && shape.max_sequences <= kMaxSequences,
             "split attention: {} sequences; at most {} at once", shape.max_sequences,
             kMaxSequences);
@@ -36,6 +33,13 @@ void check_shape(const AttentionShape& shape) {
 }
 
 }  // namespace
+
+bool serves_heads(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim) {
+    constexpr int64_t kHeadDims[] = {64, 80, 96, 128, 256};
+    return std::ranges::find(kHeadDims, head_dim) != std::end(kHeadDims) && num_kv_heads > 0 &&
+           num_heads > 0 && num_heads % num_kv_heads == 0 &&
+           num_heads / num_kv_heads <= kMaxHeadGroup;
+}
 
 std::string AttentionConfig::to_string() const {
     return fmt::format("{} CTAs, {} of them remote ({} slots), ring {}, queries {}, results {}",

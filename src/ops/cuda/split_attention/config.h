@@ -43,6 +43,9 @@ struct AttentionConfig {
     std::string to_string() const;
 };
 
+/// Whether there are kernels for these heads; otherwise there is generic_attention.
+bool serves_heads(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim);
+
 /// Throws Error when the kernels do not serve the shape.
 AttentionConfig choose_attention_config(const AttentionShape& shape,
                                         const AttentionMachine& machine);

@@ -14,8 +14,8 @@
 //
 // Work       An item is a (sequence, KV head); its query heads are the columns of all products, so
 //            that a byte of K or V is read once. Each tier's pages, in item order, are cut into
-//            equal ranges, one for each CTA of the tier (remote ones first): see plan_kernel.cu. A
-//            CTA's part of an item is a segment.
+//            ranges of about the same length, one for each CTA of the tier (remote ones first): see
+//            plan_kernel.cu. A CTA's part of an item is a segment.
 // Grid       all CTAs resident at once.
 // Block      4 consumer warps (16 tokens of every page each: S^T = K Q^T, O^T = V^T P^T with K and
 //            V as the 16-row operand), a warp that streams pages, one that loads queries, 1 or 2
