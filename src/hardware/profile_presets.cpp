@@ -32,12 +32,12 @@ HardwareProfile h200_pcie() {
     p.staging_slowdown = 1;
     p.window_bytes = 512 * kKiB;
     p.direct_once_tokens = 1024;
-    p.kernel_us = {{1, 3.3}, {8, 3.5}, {16, 4.2}, {32, 5.2}, {64, 7.4}, {128, 4}, {4096, 4}};
-    p.gemm_tflops = {{128, 465}, {256, 597}, {512, 645}, {1024, 673}, {4096, 676}};
-    p.small_kernel_us = 2;
-    p.step_us = 30;
-    p.attention_local_gbps = 4530;
-    p.attention_us = 9;
+    p.kernel_us = {{1, 2.3}, {8, 2.5}, {16, 3.5}, {32, 4.5}, {64, 6.7}, {128, 3.5}};
+    p.gemm_tflops = {{128, 490}, {256, 631}, {512, 655}, {1024, 674}, {4096, 676}};
+    p.small_kernel_us = 2.2;
+    p.step_us = 20;
+    p.attention_local_gbps = 4580;
+    p.attention_us = 4;
     p.attention_tflops = 350;
     p.datasheet = {4800, 64, 989};
     p.sources = {
@@ -48,12 +48,14 @@ HardwareProfile h200_pcie() {
         {"window_bytes", "measured: HBM rate falls above 512 KiB in flight"},
         {"direct_once_tokens", "the widest product whose clusters read a weight once"},
         {"kernel_us", "fitted to the chains of bench/results/gemm-h200.json"},
-        {"gemm_tflops", "geometric means of bench/results/gemm-h200.json less 3.2 us"},
-        {"small_kernel_us", "estimate"},
-        {"step_us", "estimate"},
-        {"attention_local_gbps", "measured on a prototype at long contexts"},
-        {"attention_us", "measured on a prototype at short contexts"},
-        {"attention_tflops", "estimate: 60% of cuDNN"},
+        {"gemm_tflops", "geometric means of bench/results/gemm-h200.json less 3.5 us"},
+        {"small_kernel_us",
+         "bench/results/small-ops-h200.json: norms and rope of 8 tokens in a chain"},
+        {"step_us", "a graph's launch 6.4 us (dak profile), attention's lists and sampling 13"},
+        {"attention_local_gbps",
+         "fitted to the decode chains of bench/results/attention-h200.json"},
+        {"attention_us", "likewise"},
+        {"attention_tflops", "bench/results/attention-h200.json: causal prefill of 1,024 tokens"},
         {"gpu_memory_bytes", "what the driver offers of 141 GB"},
         {"remote_memory_bytes", "assumed; give --host-memory"},
         {"datasheet", "NVIDIA H200 datasheet; PCIe 5.0 x16 per direction"},
@@ -158,8 +160,8 @@ HardwareProfile scaled(const Sheet& sheet) {
         {"direct_once_tokens", "of h200-pcie"},
         {"kernel_us", "of h200-pcie"},
         {"gemm_tflops", from_sheet},
-        {"small_kernel_us", "estimate"},
-        {"step_us", "estimate"},
+        {"small_kernel_us", "of h200-pcie"},
+        {"step_us", "of h200-pcie"},
         {"attention_local_gbps", sheet.rates_as_given ? given : from_sheet},
         {"attention_us", "of h200-pcie"},
         {"attention_tflops", from_sheet},
