@@ -30,6 +30,11 @@ PlanOptions plan_options(const GpuOptions& gpu, const EngineOptions& engine) {
     return options;
 }
 
+std::optional<StagingSizes> staging_sizes(const Plan& plan) {
+    if (plan.transport != Transport::kStaged || plan.staging.pieces == 0) return {};
+    return StagingSizes{plan.staging.slots * plan.staging.slot_bytes, plan.staging.slot_bytes};
+}
+
 /// Of the remote tier: the host's usable memory, or the peer's free memory.
 int64_t remote_bytes(const std::string& remote, const SystemInfo& system) {
     if (remote == "host") return usable_host_bytes(system);
@@ -157,7 +162,7 @@ PlannedEngine start_gpu_engine(const ModelConfig& config, const Workload& worklo
     const CudaExecutorOptions executor{.max_batch = options.max_batch,
                                        .max_step_tokens = options.prefill_chunk + options.max_batch,
                                        .max_tokens = options.max_tokens,
-                                       .staged = plan.transport == Transport::kStaged,
+                                       .staging = staging_sizes(plan),
                                        .local_gbps = result.profile.local_gbps,
                                        .remote_gbps = result.profile.remote_direct_gbps,
                                        .window_bytes = result.profile.window_bytes};

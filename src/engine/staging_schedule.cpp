@@ -56,17 +56,6 @@ void add_lap(std::span<const int64_t> remote_bytes, size_t first, size_t last,
 
 }  // namespace
 
-StagingSizes choose_staging_sizes(std::span<const int64_t> remote_bytes) {
-    constexpr int64_t kMinPiece = 16 * kMiB;  // 54.7 of the copy engine's 55.4 GB/s
-    constexpr int64_t kMaxPieces = 40;        // each costs microseconds of link and launch
-    constexpr int64_t kRingPieces = 4;
-    const int64_t piece =
-        std::max(kMinPiece, round_up(ceil_div(sum(remote_bytes), kMaxPieces), kAtomBytes));
-    return {std::min(std::max(kRingPieces * piece, 2 * largest(remote_bytes) + piece),
-                     std::max(sum(remote_bytes), kAtomBytes)),
-            piece};
-}
-
 StagingSchedule schedule_staging(std::span<const int64_t> remote_bytes, const StagingSizes& sizes) {
     const int64_t most = largest(remote_bytes);
     require(most <= sizes.ring_bytes, "a staging ring of {} cannot hold {} of one product",

@@ -40,10 +40,6 @@ struct StagingSizes {
     int64_t piece_bytes = 0;  ///< pieces are at most this large
 };
 
-/// Sizes that keep the copy engine at its rate: pieces of 16 MB or more, and room for several
-/// pieces and for two of the largest parts.
-StagingSizes choose_staging_sizes(std::span<const int64_t> remote_bytes);
-
 /// Plans the stream of products whose remote parts are `remote_bytes` (multiples of 8 KiB), in the
 /// order in which they run. Throws Error when a part is larger than the ring.
 StagingSchedule schedule_staging(std::span<const int64_t> remote_bytes, const StagingSizes& sizes);

@@ -137,16 +137,6 @@ GemmMachine machine_of(const CudaExecutorOptions& options) {
     return machine;
 }
 
-std::optional<StagingSizes> staging_of(const ModelConfig& config, const ModelWeights& weights,
-                                       const CudaExecutorOptions& options) {
-    if (!options.staged) return {};
-    std::vector<int64_t> remote_bytes;
-    for (const SplitTensor& weight : streamed_weights(config, weights)) {
-        remote_bytes.push_back(weight.remote_bytes());
-    }
-    return choose_staging_sizes(remote_bytes);
-}
-
 class CudaExecutor : public Executor {
   public:
     CudaExecutor(const ModelConfig& config, const ModelWeights& weights, KvCache& cache,
@@ -154,8 +144,7 @@ class CudaExecutor : public Executor {
         : vocab_size_(config.vocab_size),
           limits_(limits_of(options)),
           inputs_(config, limits_),
-          transformer_(config, weights, cache, machine_of(options), limits_,
-                       staging_of(config, weights, options)),
+          transformer_(config, weights, cache, machine_of(options), limits_, options.staging),
           draws_(options.max_batch),
           buckets_(batch_buckets(options.max_batch)) {
         check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "engine event");

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "engine/executor.h"
+#include "engine/staging_schedule.h"
 
 namespace dak {
 
@@ -11,11 +13,12 @@ struct CudaExecutorOptions {
     int64_t max_batch = 8;          ///< sequences of a step
     int64_t max_step_tokens = 512;  ///< new tokens of a step, over all sequences
     int64_t max_tokens = 4096;      ///< of one sequence, prompt and output
-    bool staged = false;            ///< remote weights come through a ring in GPU memory
-    double local_gbps = 0;          ///< B_g of this machine; 0: an H200's
-    double remote_gbps = 0;         ///< B_h, read by SMs; 0: PCIe 5 x16
-    int64_t window_bytes = 0;       ///< remote bytes in flight, whole GPU; 0: 512 KiB
-    bool graphs = true;             ///< decode steps replay captured graphs; off to compare
+    /// Remote weights come through a ring of this size in GPU memory; nothing: read in place.
+    std::optional<StagingSizes> staging;
+    double local_gbps = 0;     ///< B_g of this machine; 0: an H200's
+    double remote_gbps = 0;    ///< B_h, read by SMs; 0: PCIe 5 x16
+    int64_t window_bytes = 0;  ///< remote bytes in flight, whole GPU; 0: 512 KiB
+    bool graphs = true;        ///< decode steps replay captured graphs; off to compare
 };
 
 /// Runs a model on the current GPU. Weights and KV cache must lie in memory that it can read. Takes

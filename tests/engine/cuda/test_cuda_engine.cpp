@@ -27,6 +27,12 @@ struct Setting {
     bool graphs = true;
     int64_t prefill_chunk = 64;
     int64_t max_batch = 3;
+
+    /// A ring of several laps, in pieces smaller than some of the weights.
+    std::optional<StagingSizes> staging() const {
+        if (!staged) return {};
+        return StagingSizes{128 * kKiB, 16 * kKiB};
+    }
 };
 
 std::ostream& operator<<(std::ostream& out, const Setting& s) {
@@ -73,7 +79,7 @@ class CudaGolden : public ::testing::TestWithParam<std::filesystem::path> {
                     {.max_batch = setting.max_batch,
                      .max_step_tokens = setting.prefill_chunk + setting.max_batch,
                      .max_tokens = 256,
-                     .staged = setting.staged,
+                     .staging = setting.staging(),
                      .graphs = setting.graphs});
             }};
         Engine engine(model, load(GetParam(), model, setting), nullptr, options);
@@ -120,11 +126,9 @@ std::vector<float> logits_after(const ModelConfig& config, const ModelWeights& w
         draws.push_back({&greedy, prompts[i].prompt, {}});
     }
     const cuda::StepLimits limits{shape, 256};
-    std::optional<StagingSizes> staging;
-    if (setting.staged) staging = StagingSizes{kMiB, 64 * kKiB};
     cuda::StepInputs inputs(config, limits);
     cuda::CudaTransformer transformer(config, weights, cache, cuda::current_gemm_machine(), limits,
-                                      staging);
+                                      setting.staging());
     inputs.fill(shape, chunks, draws);
     inputs.upload(shape, nullptr);
     transformer.enqueue(inputs.view(shape), false, most, nullptr);
