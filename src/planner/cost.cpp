@@ -16,6 +16,17 @@ bool is_staged(const Operation& operation, const TransportRates& rates) {
     return rates.transport == Transport::kStaged && operation.staged;
 }
 
+/// Bytes/s at which SMs read the remote tier: half of the link while copies are under way.
+double direct_rate(const TransportRates& rates) {
+    return rates.transport == Transport::kStaged ? rates.direct / 2 : rates.direct;
+}
+
+/// Seconds of the link for each remote byte that a step reads.
+double link_seconds(const Operation& operation, const PhaseWork& work,
+                    const TransportRates& rates) {
+    return is_staged(operation, rates) ? 1 / rates.staged : work.crossings / direct_rate(rates);
+}
+
 /// Remote shares at which one phase's time, max(compute, local, remote), changes its slope.
 std::array<double, 3> breakpoints(const PhaseWork& work, const TransportRates& rates) {
     const double all_local = work.read_bytes / work.local_bytes_per_second;
@@ -77,10 +88,8 @@ OperationTime operation_time(const Operation& operation, const PhaseWork& work,
         time.local = (work.read_bytes * rates.slowdown + remote_bytes * rates.write_cost) /
                      work.local_bytes_per_second;
     } else {
-        // While copies are under way, SMs get half of the link.
-        const double link = rates.transport == Transport::kStaged ? rates.direct / 2 : rates.direct;
         time.local = (work.read_bytes - remote_bytes) / work.local_bytes_per_second;
-        time.remote = remote_bytes * work.crossings / link;
+        time.remote = remote_bytes * work.crossings / direct_rate(rates);
     }
     return time;
 }
@@ -94,9 +103,7 @@ StepTime step_time(std::span<const Operation> operations, std::span<const double
         const PhaseWork& work = work_of(operation, phase);
         step.kernels += operation_time(operation, work, rates, remote_shares[i]).seconds();
         if (rates.transport == Transport::kStaged) {
-            const double remote_bytes = work.read_bytes * remote_shares[i];
-            step.link += is_staged(operation, rates) ? remote_bytes / rates.staged
-                                                     : remote_bytes * work.crossings / rates.direct;
+            step.link += work.read_bytes * remote_shares[i] * link_seconds(operation, work, rates);
         }
     }
     return step;
@@ -120,9 +127,7 @@ CostCurve cost_curve(const Operation& operation, const TransportRates& rates) {
     if (rates.transport == Transport::kDirect) return direct_curve(operation, rates);
     double seconds = 0;
     for (const PhaseWork* work : {&operation.prefill, &operation.decode}) {
-        seconds +=
-            work->steps * work->read_bytes *
-            (is_staged(operation, rates) ? 1 / rates.staged : work->crossings / rates.direct);
+        seconds += work->steps * work->read_bytes * link_seconds(operation, *work, rates);
     }
     return {{operation.stored_bytes(), seconds / operation.stored_bytes()}};
 }
