@@ -12,8 +12,7 @@ build:
 	@cmake --build --preset release --target dak
 
 demo: build
-	@if [ "$$MODEL" = models/SmolLM2-135M-Instruct ]; then tools/fetch_smollm2.sh; fi
-	build/release/dak run "$$MODEL" --prompt "$$PROMPT"
+	@tools/demo.sh
 
 test:
 	@tools/test.sh

@@ -123,6 +123,26 @@ std::string gpu_obstacle(const SystemInfo& system) {
 
 #ifdef DAK_WITH_CUDA
 
+namespace {
+
+/// Offloading more than memory demands is the user's choice, but not one to make unawares.
+std::string needless_offload(const Plan& plan, const ModelConfig& config,
+                             const HardwareProfile& profile, PlanOptions options) {
+    if (!options.offload_ratio && options.rules.empty()) return "";
+    options.offload_ratio.reset();
+    options.rules.clear();
+    const Plan best = make_plan(config, plan.workload, profile, plan.budgets, options);
+    constexpr double kNoticeable = 1.02;
+    if (plan.tpot_seconds <= kNoticeable * best.tpot_seconds) return "";
+    return fmt::format(
+        "The placement asked for makes a token take {:.2f} ms where the plan's own ({:.1f}% "
+        "remote) "
+        "would take {:.2f} ms.",
+        1e3 * plan.tpot_seconds, 100 * best.offload_ratio(), 1e3 * best.tpot_seconds);
+}
+
+}  // namespace
+
 WeightSource random_weight_source(const ModelConfig& config, uint64_t seed) {
     return [config, seed](const Placement& placement, const TierMemory& memory) {
         return random_gpu_weights(config, placement, seed, memory);
@@ -146,6 +166,7 @@ PlannedEngine start_gpu_engine(const ModelConfig& config, const Workload& worklo
     result.plan = make_plan(config, workload, result.profile, budgets_of(gpu, system, remote),
                             plan_options(gpu, options));
     const Plan& plan = result.plan;
+    result.warning = needless_offload(plan, config, result.profile, plan_options(gpu, options));
 
     const TierMemory memory = remote == "host"
                                   ? TierMemory::gpu_and_host()

@@ -46,6 +46,7 @@ struct PlannedEngine {
     HardwareProfile profile;
     std::unique_ptr<Engine> engine;
     double load_seconds = 0;  ///< of the weights
+    std::string warning{};    ///< what the user's placement costs needlessly; empty: nothing
 };
 
 /// Plans the workload for this machine's GPU and budgets, and makes an engine by the plan. Throws

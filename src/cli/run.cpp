@@ -165,6 +165,7 @@ class Run {
                                                  &prompts_.tokenizer(), system);
         note(format_placement(model_name(), *planned.engine, system.gpus.front().name,
                               planned.plan));
+        if (!planned.warning.empty()) note(fmt::format("  {}\n", planned.warning));
         planned_tpot_ = planned.plan.tpot_seconds;
         return std::move(planned.engine);
     }

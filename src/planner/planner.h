@@ -48,10 +48,11 @@ PlacementRule parse_placement_rule(std::string_view text);
 
 /// GPU memory that is neither weights, KV cache nor activations.
 struct MemoryReserves {
-    int64_t context_bytes = 600 * kMiB;   ///< the driver's, with the kernels' code
-    int64_t graph_bytes = 64 * kMiB;      ///< captured steps
-    int64_t workspace_bytes = 64 * kMiB;  ///< of the split GEMM (17 MiB) and of attention
-    int64_t margin_bytes = 256 * kMiB;    ///< what nobody counted: fragmentation, other programs
+    int64_t context_bytes = 600 * kMiB;  ///< the driver's, with the kernels' code
+    int64_t graph_bytes = 64 * kMiB;     ///< captured steps
+    /// Of the split GEMM (17 MiB) and of attention (128 MiB of prefill's copies of remote pages).
+    int64_t workspace_bytes = 192 * kMiB;
+    int64_t margin_bytes = 256 * kMiB;  ///< what nobody counted: fragmentation, other programs
 };
 
 struct PlanOptions {

@@ -11,6 +11,10 @@
 namespace dak::cuda {
 namespace {
 
+// Local copies that prefill keeps of a layer's remote pages while it runs: enough for thousands of
+// tokens, little beside a model. The plan counts it among the workspaces.
+constexpr int64_t kPrefillCopyBytes = 128 * kMiB;
+
 constexpr int64_t kRowAlignment = 8;  // elements: 16 bytes, what TMA and wide loads ask for
 
 int64_t stride_of(int64_t width) { return round_up(width, kRowAlignment); }
@@ -41,10 +45,6 @@ int64_t vector_bytes(const ModelConfig& config) {
                           padded(config.hidden_size * kFloat);
     return config.num_layers * layer + 2 * padded(config.hidden_size * kFloat) +
            padded(config.embedding_size * kFloat) + padded(config.head_dim * kFloat);
-}
-
-bool has_fast_attention(int64_t head_dim) {
-    return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
 int64_t logits_stride_of(const ModelConfig& config) { return stride_of(config.vocab_size); }
@@ -94,14 +94,17 @@ CudaTransformer::CudaTransformer(const ModelConfig& config, const ModelWeights& 
     logits_ = reinterpret_cast<float*>(
         arena_.allocate(limits.most.sequences * logits_stride_of(config) * int64_t{sizeof(float)}));
     upload_vectors();
-    if (has_fast_attention(config.head_dim)) {
-        const AttentionShape shape{.num_heads = config.num_heads,
-                                   .num_kv_heads = config.num_kv_heads,
-                                   .head_dim = config.head_dim,
-                                   .dtype = config.dtype,
-                                   .max_sequences = limits.most.sequences,
-                                   .max_pages = KvCache::pages_for(limits.max_tokens),
-                                   .remote_pages = cache.num_remote_pages() > 0};
+    if (serves_heads(config.num_heads, config.num_kv_heads, config.head_dim)) {
+        const AttentionShape shape{
+            .num_heads = config.num_heads,
+            .num_kv_heads = config.num_kv_heads,
+            .head_dim = config.head_dim,
+            .dtype = config.dtype,
+            .max_sequences = limits.most.sequences,
+            .max_pages = KvCache::pages_for(limits.max_tokens),
+            .remote_pages = cache.num_remote_pages() > 0,
+            .copied_pages = std::min(cache.num_remote_pages(),
+                                     kPrefillCopyBytes / cache.layer(0).layout.page_bytes())};
         attention_config_ =
             choose_attention_config(shape, {.sms = machine.sms,
                                             .remote_gbps = machine.remote_gbps,
