@@ -305,6 +305,76 @@ TEST(Planner, SlidingWindowsReadLessOfTheCache) {
     EXPECT_NEAR(windowed / full, 4096 / (16384 + 16.5), 1e-6);
 }
 
+/// A machine of round numbers on which nothing but bytes and maths costs time.
+HardwareProfile ideal_machine() {
+    HardwareProfile profile = hardware_preset("h200-pcie");
+    profile.local_gbps = profile.attention_local_gbps = 1000;
+    profile.remote_direct_gbps = 100;
+    profile.kernel_us = {{1, 1e-9}};
+    profile.gemm_tflops = {{1, 100}};
+    profile.attention_tflops = 10;
+    profile.small_kernel_us = profile.step_us = profile.attention_us = 0;
+    return profile;
+}
+
+TEST(Planner, TimesOfAStepByHand) {
+    const ModelConfig config = preset_config("opt-6.7b");
+    const double layer = 12.0 * 4096 * 4096;  // elements
+    const double head = 50272.0 * 4096;
+    const int64_t batch = 4, prompt = 100, output = 27;  // 400 prompt tokens: one chunk
+    PlanOptions options;
+    options.offload_ratio = 0;
+    const Plan plan =
+        make_plan(config, {batch, prompt, output}, ideal_machine(), {kPlenty, kPlenty}, options);
+    // Decode reads everything once; the vocabulary is padded to whole atoms.
+    const double weights = 2 * (32 * layer + 50304.0 * 4096);
+    const double kv = 32 * 2 * 4096 * 2 * batch * (prompt + (output + 1) / 2.0);
+    const double positions = 2 * 4096 * batch;  // a row for each sequence
+    EXPECT_NEAR(plan.tpot_seconds, (weights + kv + positions) / 1e12, 1e-9 * plan.tpot_seconds);
+    EXPECT_NEAR(plan.kv_read_bytes, kv, 1);
+    // Prefill computes: products of all tokens, the head for the last ones (which is bound by its
+    // bytes), attention over the lower triangle.
+    const double products = 2 * 400.0 * 32 * layer / 100e12;
+    const double logits = std::max(2.0 * batch * head / 100e12, 2 * 50304.0 * 4096 / 1e12);
+    const double attention = 4.0 * batch * 32 * 4096 * prompt * (prompt + 1) / 2 / 10e12;
+    EXPECT_NEAR(plan.prefill_seconds, products + logits + attention, 1e-4 * plan.prefill_seconds);
+    EXPECT_NEAR(plan.total_seconds(), plan.prefill_seconds + output * plan.tpot_seconds, 1e-12);
+}
+
+TEST(Planner, LinkTimesByHand) {
+    const ModelConfig config = preset_config("opt-6.7b");
+    HardwareProfile profile = ideal_machine();
+    profile.staged_gbps = {{1, 125}};
+    profile.staging_write_cost = 0;
+    PlanOptions options;
+    options.rules = {parse_placement_rule("layers.*=remote"), parse_placement_rule("kv=local"),
+                     parse_placement_rule("embedding=local"),
+                     parse_placement_rule("positions=local")};
+    options.transport = Transport::kDirect;
+    const Workload workload = {1, 32, 32};
+    const double remote = 2 * 32 * 12.0 * 4096 * 4096;
+    const Plan direct = make_plan(config, workload, profile, {kPlenty, kPlenty}, options);
+    const double rest = 2 * 50304.0 * 4096 / 1e12 + direct.kv_read_bytes / 1e12;
+    EXPECT_NEAR(direct.tpot_seconds, remote / 100e9 + rest, 1e-6 * direct.tpot_seconds);
+    options.transport = Transport::kStaged;
+    const Plan staged = make_plan(config, workload, profile, {kPlenty, kPlenty}, options);
+    EXPECT_NEAR(staged.tpot_seconds, remote / 125e9, 1e-6 * staged.tpot_seconds);
+    EXPECT_NEAR(staged.link_wait_seconds, remote / 125e9 - remote / 1e12 - rest, 1e-3 * rest);
+
+    // 2,000 tokens in a chunk: SMs read a remote weight twice, the copy engine once.
+    options.prefill_chunk = 2000;
+    profile.gemm_tflops = {{1, 1e6}};
+    profile.attention_tflops = 1e6;
+    const Workload prompts = {2, 1000, 32};
+    options.transport = Transport::kDirect;
+    EXPECT_NEAR(make_plan(config, prompts, profile, {kPlenty, kPlenty}, options).prefill_seconds,
+                2 * remote / 100e9 + (2 * 50304.0 * 4096 + 2000 * (32 * 4 + 2) * 4096.0) / 1e12,
+                1e-6 * remote / 100e9);
+    options.transport = Transport::kStaged;
+    EXPECT_NEAR(make_plan(config, prompts, profile, {kPlenty, kPlenty}, options).prefill_seconds,
+                remote / 125e9, 1e-6 * remote / 125e9);
+}
+
 TEST(Planner, RefusesWhatMakesNoSense) {
     const ModelConfig config = preset_config("opt-125m");
     const HardwareProfile profile = hardware_preset("h200-pcie");
