@@ -4,7 +4,7 @@
 #   tools/gpu_run.sh BUILD_DIR OUT_DIR [STEP...]
 #
 # BUILD_DIR holds the built programs (at any depth; shared libraries beside them are found), OUT_DIR
-# receives logs and result files. Steps, all by default: test memcheck profile bench. BENCH_ARGS adds
+# receives logs and result files. Steps, all by default: test memcheck profile bench engine. BENCH_ARGS adds
 # options to bench_gemm, COMMIT is recorded in its results.
 set -uo pipefail
 
@@ -13,7 +13,7 @@ build=$1
 out=$2
 shift 2
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(test memcheck profile bench)
+[ ${#steps[@]} -gt 0 ] || steps=(test memcheck profile bench engine)
 mkdir -p "$out"
 failed=0
 
@@ -36,7 +36,8 @@ run() {
 for step in "${steps[@]}"; do
     case $step in
         test)
-            for test in test_arena_cuda test_small_ops test_split_attention test_split_gemm; do
+            for test in test_arena_cuda test_small_ops test_split_attention test_split_gemm \
+                test_cuda_engine; do
                 run "$test" 240 "$(program $test)"
                 grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure|\| (decode|prefill)|differ" \
                     "$out/$test.log" | head -n 20
@@ -53,6 +54,9 @@ for step in "${steps[@]}"; do
             run memcheck_attention 200 compute-sanitizer --tool memcheck --error-exitcode 1 \
                 "$(program test_split_attention)" --gtest_filter='*Empty*:*Waits*:*Layer*:*Windows*'
             tail -n 3 "$out/memcheck_attention.log"
+            run memcheck_engine 200 compute-sanitizer --tool memcheck --error-exitcode 1 \
+                "$(program test_cuda_engine)" --gtest_filter='*Logits*qwen3:*Graphs*opt_post_norm'
+            tail -n 3 "$out/memcheck_engine.log"
             ;;
         profile)
             # Measured twice: a rerun must agree.
@@ -76,6 +80,22 @@ for step in "${steps[@]}"; do
             run bench_attention 200 "$(program bench_attention)" --peer "$out/sdpa_peer.json" \
                 --json "$out/bench_attention.json" --commit "${COMMIT:-unknown}"
             cat "$out/bench_attention.log"
+            ;;
+        engine)
+            # Batch 8 over all ratios and transports; batch 512 over those where policies differ.
+            dak=$(program dak)
+            for model in opt-30b opt-6.7b llama-2-7b; do
+                run "engine-$model" 240 "$dak" bench "$model" \
+                    --ratio 0,0.0025,0.005,0.01,0.0125,0.02,0.05,0.1,0.25,0.5,1 \
+                    --transports direct,staged,auto --case-seconds 1 --commit "${COMMIT:-unknown}" \
+                    --json "$out/engine-$model.json" --plot "$out/engine-$model.svg"
+                cat "$out/engine-$model.log"
+            done
+            run engine-batch-512 240 "$dak" bench opt-6.7b --batch 512 \
+                --ratio 0,0.01,0.02,0.026,0.03,0.05,0.1 --policies greedy,uniform \
+                --transports direct --case-seconds 2 --commit "${COMMIT:-unknown}" \
+                --json "$out/engine-batch-512.json" --plot "$out/engine-batch-512.svg"
+            cat "$out/engine-batch-512.log"
             ;;
         *)
             echo "no step called $step" >&2

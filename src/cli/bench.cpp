@@ -39,6 +39,7 @@ struct BenchCommand {
     std::string dtype = "auto";
     int64_t prefill_chunk = 2048;
     uint64_t seed = 1;
+    double case_seconds = 10;
     GpuOptions gpu;
     std::optional<std::string> json;
     std::optional<std::string> plot;
@@ -74,13 +75,17 @@ std::vector<int32_t> random_prompt(const ModelConfig& config, int64_t length,
     return prompt;
 }
 
-Measurement measure(Engine& engine, const Workload& workload) {
+/// Runs the workload, or as much of its decoding as fits `most_seconds` in three steps or more.
+Measurement measure(Engine& engine, const Workload& workload, double most_seconds) {
+    constexpr size_t kFewestSteps = 3;
     std::mt19937 random(1);
+    std::vector<RequestId> ids;
     for (int64_t i = 0; i < workload.batch; ++i) {
-        engine.add({.prompt = random_prompt(engine.config(), workload.prompt, random),
-                    .max_new_tokens = workload.output,
-                    .ignore_eos = true});
+        ids.push_back(engine.add({.prompt = random_prompt(engine.config(), workload.prompt, random),
+                                  .max_new_tokens = workload.output,
+                                  .ignore_eos = true}));
     }
+    double decode_seconds = 0;
     Measurement result;
     std::vector<double> steps;
     const Clock::time_point begin = Clock::now();
@@ -95,6 +100,10 @@ Measurement measure(Engine& engine, const Workload& workload) {
             result.ttft_seconds = std::chrono::duration<double>(end - begin).count();
         } else {
             steps.push_back(std::chrono::duration<double>(end - start).count());
+            decode_seconds += steps.back();
+        }
+        if (decode_seconds > most_seconds && steps.size() >= kFewestSteps) {
+            for (const RequestId id : ids) engine.cancel(id);
         }
     }
     require(!steps.empty(), "no decode step was run; ask for more --output tokens");
@@ -226,7 +235,7 @@ class Bench {
         options.prefill_chunk = command_.prefill_chunk;
         PlannedEngine planned = start_gpu_engine(config_, item.workload, gpu, options,
                                                  weight_source(), nullptr, gather_system());
-        Measurement measured = measure(*planned.engine, item.workload);
+        Measurement measured = measure(*planned.engine, item.workload, command_.case_seconds);
         measured.load_seconds = planned.load_seconds;
         report(item, planned, measured);
     }
@@ -353,6 +362,11 @@ void add_bench(CLI::App& app) {
         ->check(CLI::Range(int64_t{1}, kMaxTokens))
         ->capture_default_str();
     command->add_option("--seed", options->seed, "Of random weights")->capture_default_str();
+    command
+        ->add_option("--case-seconds", options->case_seconds,
+                     "Decode for so long at most in each case, but three steps")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
     add_gpu_options(*command, "Placement", options->gpu);
     command->add_option("--json", options->json, "Write the rows to this file")->type_name("FILE");
     command

@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include "base/json.h"
 #include "cli/gpu_engine.h"
 #include "run_cli.h"
+#include "temp_folder.h"
 
 namespace dak {
 namespace {
@@ -27,9 +27,6 @@ namespace fs = std::filesystem;
 class CliRun : public ::testing::Test {
   protected:
     void SetUp() override {
-        std::string name = (fs::temp_directory_path() / "dak-run-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        model_ = name;
         copy("qwen3");
         Json vocab = Json::object();
         for (int id = 0; id < 94; ++id) vocab[std::string(1, static_cast<char>('!' + id))] = id;
@@ -44,8 +41,6 @@ class CliRun : public ::testing::Test {
                   .dump());
     }
 
-    void TearDown() override { fs::remove_all(model_); }
-
     void copy(const std::string& golden) {
         for (const auto& entry : fs::directory_iterator(DAK_TEST_DATA "/golden/" + golden)) {
             const fs::path name = entry.path().filename();
@@ -54,8 +49,7 @@ class CliRun : public ::testing::Test {
     }
 
     fs::path write(const std::string& name, const std::string& text) const {
-        std::ofstream(model_ / name) << text;
-        return model_ / name;
+        return folder_.write(name, text);
     }
 
     void edit_config(const std::string& field, const Json& value) const {
@@ -77,7 +71,8 @@ class CliRun : public ::testing::Test {
         EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     }
 
-    fs::path model_;
+    testing_support::TempFolder folder_;
+    fs::path model_ = folder_.path();
 };
 
 TEST_F(CliRun, StreamsTheAnswerAndReports) {
@@ -121,6 +116,13 @@ TEST_F(CliRun, DeviceGpuSaysWhatIsMissing) {
     if (gpu_obstacle(gather_system()).empty()) GTEST_SKIP() << "this machine runs models on a GPU";
     expect_error(run_cli({"run", model_.string(), "-p", "hi", "--device", "gpu"}),
                  "--device gpu: ");
+}
+
+TEST(CliBench, NeedsAGpu) {
+    if (gpu_obstacle(gather_system()).empty()) GTEST_SKIP() << "this machine runs models on a GPU";
+    const CliResult result = run_cli({"bench", "opt-125m"});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, StartsWith("dak: error: dak bench measures a GPU: "));
 }
 
 TEST_F(CliRun, SeedRepeatsADraw) {
@@ -243,17 +245,18 @@ TEST_F(CliRun, StandardErrorMayBeGone) {
 }
 
 TEST_F(CliRun, InterruptEndsWithStatus130) {
+    std::string prompts;  // minutes of work
+    for (int i = 0; i < 20'000; ++i) prompts += "{\"prompt\": \"hello\"}\n";
+    write("prompts.jsonl", prompts);
     const std::string command = fmt::format(
-        "{0} run {1} -p hello -n 250 --ignore-eos --kv-dtype fp32 >{1}/out.txt 2>{1}/err.txt & "
-        "for i in $(seq 200); do [ -s {1}/out.txt ] && break; sleep 0.01; done; "
+        "{0} run {1} --device cpu --batch-file {1}/prompts.jsonl -n 250 --ignore-eos "
+        "--batch-size 1 >{1}/out.txt 2>{1}/err.txt & "
+        "for i in $(seq 1000); do [ -s {1}/out.txt ] && break; sleep 0.01; done; "
         "kill -INT $!; wait $!",
         DAK_BINARY, model_.string());
-    // Too short a run to be sure to hit it; it must end well either way.
-    const int status = WEXITSTATUS(std::system(command.c_str()));
-    EXPECT_THAT(status, ::testing::AnyOf(0, 130));
-    if (status == 130) {
-        EXPECT_THAT(read_text_file(model_ / "err.txt"), HasSubstr("interrupted after"));
-    }
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 130);
+    EXPECT_THAT(read_text_file(model_ / "err.txt"),
+                AllOf(HasSubstr("interrupted: "), HasSubstr(" of 20000 prompts answered in full")));
 }
 
 TEST_F(CliRun, PromptLongerThanTheContext) {

@@ -1,36 +1,22 @@
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "temp_folder.h"
 
 namespace dak {
 
 /// A root directory with the procfs and sysfs files of an invented machine, removed at the end.
 class FixtureTree {
   public:
-    FixtureTree() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "dak-tree-XXXXXX").string();
-        if (!::mkdtemp(pattern.data())) throw std::runtime_error("cannot make " + pattern);
-        root_ = pattern;
-    }
-    FixtureTree(const FixtureTree&) = delete;
-    FixtureTree& operator=(const FixtureTree&) = delete;
-    ~FixtureTree() {
-        std::error_code error;
-        std::filesystem::remove_all(root_, error);
-    }
-
-    const std::filesystem::path& root() const { return root_; }
+    const std::filesystem::path& root() const { return folder_.path(); }
 
     /// Writes one file, `path` being relative to the root.
     void add(const std::string& path, std::string_view text) const {
-        const auto file = root_ / path;
+        const auto file = root() / path;
         std::filesystem::create_directories(file.parent_path());
         std::ofstream(file) << text << '\n';
     }
@@ -50,7 +36,7 @@ class FixtureTree {
     }
 
   private:
-    std::filesystem::path root_;
+    testing_support::TempFolder folder_;
 };
 
 }  // namespace dak

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <unistd.h>
-
-#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,33 +9,11 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
+#include "temp_folder.h"
 
 // Model folders made for tests.
 
 namespace dak::testing_support {
-
-/// A folder that is removed with all its content at the end of the test.
-class TempFolder {
-  public:
-    TempFolder() {
-        static std::atomic<int> count = 0;
-        path_ = std::filesystem::temp_directory_path() /
-                fmt::format("dak_test_{}_{}", ::getpid(), count++);
-        std::filesystem::create_directories(path_);
-    }
-    ~TempFolder() { std::filesystem::remove_all(path_); }
-    TempFolder(const TempFolder&) = delete;
-    TempFolder& operator=(const TempFolder&) = delete;
-
-    const std::filesystem::path& path() const { return path_; }
-
-    void write(const std::string& name, const std::string& content) const {
-        std::ofstream(path_ / name, std::ios::binary) << content;
-    }
-
-  private:
-    std::filesystem::path path_;
-};
 
 /// A tensor to be written: row-major bytes and what the header says about them.
 struct TestTensor {

@@ -5,6 +5,7 @@
 
 #include "model/chat/chat_template.h"
 #include "rendering.h"
+#include "temp_folder.h"
 
 namespace dak {
 namespace {
@@ -23,31 +24,22 @@ const std::array<ChatMessage, 2> kTurns = {ChatMessage{"system", "Be brief."},
 /// A model folder that lives as long as the test.
 class ModelFolder : public testing::Test {
   protected:
-    ModelFolder() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "dak_chat_XXXXXX").string();
-        if (!mkdtemp(pattern.data())) fail("cannot create a temporary folder");
-        path_ = pattern;
-    }
-    ~ModelFolder() override { std::filesystem::remove_all(path_); }
-
-    void write(const std::string& name, std::string_view text) {
-        std::ofstream(path_ / name) << text;
-    }
+    void write(const std::string& name, std::string_view text) { folder_.write(name, text); }
     void write_config(const Json& config) { write("tokenizer_config.json", config.dump()); }
 
     std::string render_turns() const {
-        const auto loaded = ChatTemplate::load(path_);
+        const auto loaded = ChatTemplate::load(folder_.path());
         return loaded ? loaded->render(kTurns) : "no template";
     }
     std::string load_error() const {
         try {
-            return ChatTemplate::load(path_) ? "loaded" : "no template";
+            return ChatTemplate::load(folder_.path()) ? "loaded" : "no template";
         } catch (const Error& error) {
             return error.what();
         }
     }
 
-    std::filesystem::path path_;
+    testing_support::TempFolder folder_;
 };
 
 TEST(ChatTemplate, RendersMessages) {
@@ -96,9 +88,9 @@ TEST(ChatTemplate, RaisedMessageComesThroughOnOneLine) {
 }
 
 TEST_F(ModelFolder, WithoutTemplateGivesNothing) {
-    EXPECT_FALSE(ChatTemplate::load(path_).has_value());
+    EXPECT_FALSE(ChatTemplate::load(folder_.path()).has_value());
     write_config({{"bos_token", "<s>"}, {"chat_template", nullptr}});
-    EXPECT_FALSE(ChatTemplate::load(path_).has_value());
+    EXPECT_FALSE(ChatTemplate::load(folder_.path()).has_value());
 }
 
 TEST_F(ModelFolder, TemplateAndTokensOfTokenizerConfig) {
@@ -118,7 +110,7 @@ TEST_F(ModelFolder, TokensOfSpecialTokensMapComeSecond) {
 
 TEST_F(ModelFolder, VariablesOverrideTokens) {
     write_config({{"chat_template", "{{ bos_token }}"}, {"bos_token", "<s>"}});
-    EXPECT_EQ(ChatTemplate::load(path_)->render(Json{{"bos_token", "<x>"}}), "<x>");
+    EXPECT_EQ(ChatTemplate::load(folder_.path())->render(Json{{"bos_token", "<x>"}}), "<x>");
 }
 
 TEST_F(ModelFolder, NamedTemplates) {
@@ -143,7 +135,7 @@ TEST_F(ModelFolder, FaultsNameTheFile) {
     EXPECT_THAT(load_error(),
                 HasSubstr("tokenizer_config.json: field 'chat_template' must be a string"));
     write_config({{"chat_template", "a\n{% include 'x' %}"}});
-    EXPECT_THAT(load_error(), StartsWith((path_ / "tokenizer_config.json").string()));
+    EXPECT_THAT(load_error(), StartsWith((folder_.path() / "tokenizer_config.json").string()));
     EXPECT_THAT(load_error(),
                 EndsWith("(chat_template), line 2: the tag 'include' is not supported"));
     write("tokenizer_config.json", "{");
