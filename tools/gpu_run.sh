@@ -4,8 +4,8 @@
 #   tools/gpu_run.sh BUILD_DIR OUT_DIR [STEP...]
 #
 # BUILD_DIR holds the built programs (at any depth; shared libraries beside them are found), OUT_DIR
-# receives logs and result files. Steps, all by default: test memcheck profile bench engine. BENCH_ARGS adds
-# options to bench_gemm, COMMIT is recorded in its results.
+# receives logs and result files. Steps, all by default: test memcheck profile bench engine. BENCH_ARGS
+# adds options to bench_gemm, COMMIT is recorded in the results.
 set -uo pipefail
 
 here=$(dirname "$0")

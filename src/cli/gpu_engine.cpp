@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "base/error.h"
 #include "cli/hardware_choice.h"
-#ifdef DAK_WITH_CUDA
 #include "engine/cuda/cuda_executor.h"
 #include "engine/cuda/random_gpu_weights.h"
-#endif
 
 namespace dak {
 
@@ -25,8 +25,7 @@ PlanOptions plan_options(const GpuOptions& gpu, const EngineOptions& engine) {
     if (gpu.policy == "uniform") options.policy = PlanPolicy::kUniform;
     if (gpu.transport == "direct") options.transport = Transport::kDirect;
     if (gpu.transport == "staged") options.transport = Transport::kStaged;
-    for (const std::string& place : gpu.places)
-        options.rules.push_back(parse_placement_rule(place));
+    std::ranges::transform(gpu.places, std::back_inserter(options.rules), parse_placement_rule);
     return options;
 }
 
@@ -62,69 +61,6 @@ Budgets budgets_of(const GpuOptions& gpu, const SystemInfo& system, const std::s
     return budgets;
 }
 
-}  // namespace
-
-std::string GpuOptions::gpu_only_option() const {
-    if (gpu_memory) return "--gpu-memory";
-    if (host_memory) return "--host-memory";
-    if (remote) return "--remote";
-    if (hardware) return "--hardware";
-    if (!places.empty()) return "--place";
-    if (transport != "auto") return "--transport";
-    if (policy != "greedy") return "--policy";
-    return "";
-}
-
-void add_gpu_options(CLI::App& command, const std::string& group, GpuOptions& options) {
-    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help)->type_name(type)->group(group);
-    };
-    add("--offload-ratio", options.offload_ratio,
-        "Share of weights and KV cache in the remote tier [default: what the plan finds best]",
-        "0..1")
-        ->check(CLI::Range(0.0, 1.0));
-    add("--gpu-memory", options.gpu_memory,
-        "GPU memory to use in all, like 24GiB [default: what is free]", "SIZE");
-    add("--host-memory", options.host_memory,
-        "Memory of the remote tier to use [default: what can be had]", "SIZE");
-    add("--remote", options.remote, "The remote tier: host or peer:N [default: host]", "TIER");
-    add("--place", options.places,
-        "PATTERN=remote, =local or =SHARE for weights by name ('*' matches anything) or 'kv'; may "
-        "be given several times, the last match holds",
-        "RULE")
-        ->take_all();
-    add("--policy", options.policy, "How offloaded bytes are divided among operations", "WORD")
-        ->check(CLI::IsMember({"greedy", "uniform"}))
-        ->capture_default_str();
-    add("--transport", options.transport, "How remote weights reach the SMs", "WORD")
-        ->check(CLI::IsMember({"auto", "direct", "staged"}))
-        ->capture_default_str();
-    add("--hardware", options.hardware,
-        "Plan for this built-in machine or profile file [default: what is measured or known of the "
-        "GPU]",
-        "NAME|FILE");
-}
-
-std::string gpu_obstacle(const SystemInfo& system) {
-#ifdef DAK_WITH_CUDA
-    if (system.gpus.empty()) return "this machine has no GPU that the driver shows";
-    const GpuInfo& gpu = system.gpus.front();
-    if (gpu.compute_capability != kNeededCapability) {
-        return fmt::format("{} has compute capability {}, and the kernels are for {} (Hopper)",
-                           gpu.name, gpu.compute_capability, kNeededCapability);
-    }
-    return "";
-#else
-    static_cast<void>(system);
-    static_cast<void>(kNeededCapability);
-    return "this program was built without CUDA";
-#endif
-}
-
-#ifdef DAK_WITH_CUDA
-
-namespace {
-
 /// Offloading more than memory demands is the user's choice, but not one to make unawares.
 std::string needless_offload(const Plan& plan, const ModelConfig& config,
                              const HardwareProfile& profile, PlanOptions options) {
@@ -135,13 +71,20 @@ std::string needless_offload(const Plan& plan, const ModelConfig& config,
     constexpr double kNoticeable = 1.02;
     if (plan.tpot_seconds <= kNoticeable * best.tpot_seconds) return "";
     return fmt::format(
-        "The placement asked for makes a token take {:.2f} ms where the plan's own ({:.1f}% "
-        "remote) "
-        "would take {:.2f} ms.",
+        "The placement asked for makes a token take {:.2f} ms; the plan's own, {:.1f}% remote, "
+        "would make it {:.2f} ms.",
         1e3 * plan.tpot_seconds, 100 * best.offload_ratio(), 1e3 * best.tpot_seconds);
 }
 
 }  // namespace
+
+std::string gpu_obstacle(const SystemInfo& system) {
+    if (system.gpus.empty()) return "this machine has no GPU that the driver shows";
+    const GpuInfo& gpu = system.gpus.front();
+    if (gpu.compute_capability == kNeededCapability) return "";
+    return fmt::format("{} has compute capability {}, and the kernels are for {} (Hopper)",
+                       gpu.name, gpu.compute_capability, kNeededCapability);
+}
 
 WeightSource random_weight_source(const ModelConfig& config, uint64_t seed) {
     return [config, seed](const Placement& placement, const TierMemory& memory) {
@@ -194,19 +137,5 @@ PlannedEngine start_gpu_engine(const ModelConfig& config, const Workload& worklo
     result.engine = std::make_unique<Engine>(config, std::move(placed), tokenizer, options);
     return result;
 }
-
-#else
-
-WeightSource random_weight_source(const ModelConfig&, uint64_t) {
-    fail("this program was built without CUDA");
-}
-
-PlannedEngine start_gpu_engine(const ModelConfig&, const Workload&, const GpuOptions&,
-                               EngineOptions, const WeightSource&, const Tokenizer*,
-                               const SystemInfo&) {
-    fail("this program was built without CUDA");
-}
-
-#endif
 
 }  // namespace dak

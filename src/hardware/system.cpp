@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -227,8 +228,34 @@ SystemInfo gather_system(const fs::path& root, const nvml::Api* nvml) {
 }
 
 SystemInfo gather_system() {
+    // Otherwise CUDA numbers GPUs by speed, and the management library by their place on the bus.
+    ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
     const auto nvml = nvml::load();
-    return gather_system("/", nvml ? &*nvml : nullptr);
+    SystemInfo info = gather_system("/", nvml ? &*nvml : nullptr);
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != nullptr) info.gpus = visible_gpus(info.gpus, visible);
+    return info;
+}
+
+std::vector<GpuInfo> visible_gpus(const std::vector<GpuInfo>& gpus, std::string_view visible) {
+    std::vector<GpuInfo> result;
+    std::map<int, int> new_index;
+    for (const std::string_view name : split(visible, ',')) {
+        const auto index = parse_integer(trim(name));
+        const auto named = std::ranges::find_if(gpus, [&](const GpuInfo& gpu) {
+            return index ? gpu.index == *index : gpu.uuid.starts_with(trim(name));
+        });
+        if (named == gpus.end() || new_index.contains(named->index)) break;
+        new_index[named->index] = static_cast<int>(result.size());
+        result.push_back(*named);
+    }
+    for (GpuInfo& gpu : result) {
+        gpu.index = new_index.at(gpu.index);
+        std::erase_if(gpu.peers,
+                      [&](const GpuPeer& peer) { return !new_index.contains(peer.gpu); });
+        for (GpuPeer& peer : gpu.peers) peer.gpu = new_index.at(peer.gpu);
+    }
+    return result;
 }
 
 int usable_threads(const SystemInfo& info) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hardware/cgroup.h"
@@ -105,8 +106,14 @@ struct SystemInfo {
     std::vector<GpuInfo> gpus;
 };
 
-/// Gathers everything from the running machine; takes milliseconds, with a GPU up to a second.
+/// Gathers everything from the running machine; takes milliseconds, with a GPU up to a second. GPUs
+/// are those that CUDA shows this process, by the numbers it gives them.
 SystemInfo gather_system();
+
+/// The GPUs that an environment variable CUDA_VISIBLE_DEVICES of this value leaves, in its order
+/// and numbered anew: indices or beginnings of UUIDs, separated by commas, up to the first that is
+/// neither.
+std::vector<GpuInfo> visible_gpus(const std::vector<GpuInfo>& gpus, std::string_view visible);
 
 /// The same from the procfs and sysfs below `root` and the given NVML (null: none installed).
 SystemInfo gather_system(const std::filesystem::path& root, const nvml::Api* nvml);

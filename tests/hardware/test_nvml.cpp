@@ -194,5 +194,42 @@ TEST(Nvml, LibraryWithoutDriverIsNoFault) {
     EXPECT_THAT(warnings(info), IsEmpty());
 }
 
+/// Three GPUs with UUIDs GPU-a0, GPU-b1, GPU-b2; 0 has peers 1 and 2.
+std::vector<GpuInfo> numbered_gpus() {
+    std::vector<GpuInfo> gpus(3);
+    for (int i = 0; i < 3; ++i) gpus[static_cast<size_t>(i)].index = i;
+    gpus[0].uuid = "GPU-a0";
+    gpus[1].uuid = "GPU-b1";
+    gpus[2].uuid = "GPU-b2";
+    gpus[0].peers = {{1, true}, {2, false}};
+    return gpus;
+}
+
+std::vector<std::string> uuids(std::string_view visible) {
+    std::vector<std::string> names;
+    for (const GpuInfo& gpu : visible_gpus(numbered_gpus(), visible)) {
+        EXPECT_EQ(gpu.index, static_cast<int>(names.size()));
+        names.push_back(gpu.uuid);
+    }
+    return names;
+}
+
+TEST(VisibleGpus, IndicesAndUuidsInTheirOrder) {
+    EXPECT_THAT(uuids("0,1,2"), ElementsAre("GPU-a0", "GPU-b1", "GPU-b2"));
+    EXPECT_THAT(uuids("2, 0"), ElementsAre("GPU-b2", "GPU-a0"));
+    EXPECT_THAT(uuids("GPU-b2,GPU-a"), ElementsAre("GPU-b2", "GPU-a0"));
+    EXPECT_THAT(uuids(""), IsEmpty());
+    EXPECT_THAT(uuids("-1"), IsEmpty());
+    EXPECT_THAT(uuids("1,7,0"), ElementsAre("GPU-b1"));
+    EXPECT_THAT(uuids("1,1,0"), ElementsAre("GPU-b1"));
+}
+
+TEST(VisibleGpus, PeersAreNumberedAnew) {
+    const std::vector<GpuInfo> gpus = visible_gpus(numbered_gpus(), "2,0");
+    ASSERT_EQ(gpus[1].peers.size(), 1u);
+    EXPECT_EQ(gpus[1].peers[0].gpu, 0);
+    EXPECT_FALSE(gpus[1].peers[0].nvlink);
+}
+
 }  // namespace
 }  // namespace dak

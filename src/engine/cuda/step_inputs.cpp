@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "ops/cuda/check.h"
 #include "ops/ops.h"
 
@@ -88,6 +89,9 @@ void StepInputs::fill(const StepShape& shape, std::span<const SequenceChunk> chu
     size_t draw = 0;
     for (size_t slot = 0; slot < chunks.size(); ++slot) {
         const SequenceChunk& chunk = chunks[slot];
+        require(static_cast<int64_t>(chunk.pages.size()) <= pages_stride_,
+                "a sequence of {} KV pages in a step that has room for {}", chunk.pages.size(),
+                pages_stride_);
         query_starts[slot] = static_cast<int32_t>(row);
         for (const int32_t token : chunk.tokens) {
             const auto index = static_cast<size_t>(row);
