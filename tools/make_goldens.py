@@ -89,10 +89,10 @@ def tiny_models():
             vocab_size=101, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, head_dim=16,
             rope_parameters=LLAMA3_ROPE, **COMMON), old_keys=True),
-        # No size is a multiple of 64; the heads are not as wide together as the hidden state.
+        # No size is a multiple of 64.
         TinyModel("llama-linear-rope", LlamaConfig(
             vocab_size=157, hidden_size=60, intermediate_size=90, num_hidden_layers=3,
-            num_attention_heads=3, num_key_value_heads=3, head_dim=16,
+            num_attention_heads=3, num_key_value_heads=3,
             rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.5), **COMMON),
             old_keys=True, shard_bytes=100_000),
         # The scaling starts past max_position_embeddings: in the middle of decoding from a prompt
