@@ -7,57 +7,40 @@
 #include <fstream>
 #include <memory>
 
-#include "ops/cuda/check.h"
+#include "ops/cuda/handles.h"
 
 namespace dak::bench {
 namespace {
 
 using cuda::check;
 
-class Graph {
+class TimedGraph {
   public:
-    Graph(const Contestant& contestant, cudaStream_t stream) {
-        cudaGraph_t graph = nullptr;
-        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-        for (int i = 0; i < contestant.operations; ++i) contestant.enqueue(i, stream);
-        if (contestant.finish) contestant.finish(stream);
-        check(cudaStreamEndCapture(stream, &graph), "capture");
-        check(cudaGraphInstantiate(&executable_, graph, 0), "graph");
-        check(cudaGraphDestroy(graph), "graph");
-        check(cudaEventCreate(&begin_), "event");
-        check(cudaEventCreate(&end_), "event");
-    }
-    Graph(const Graph&) = delete;
-    Graph& operator=(const Graph&) = delete;
-    ~Graph() {
-        cudaGraphExecDestroy(executable_);
-        cudaEventDestroy(begin_);
-        cudaEventDestroy(end_);
-    }
+    TimedGraph(const Contestant& contestant, cudaStream_t stream)
+        : graph_(stream, [&] {
+              for (int i = 0; i < contestant.operations; ++i) contestant.enqueue(i, stream);
+              if (contestant.finish) contestant.finish(stream);
+          }) {}
 
     void launch(cudaStream_t stream) const {
         check(cudaEventRecord(begin_, stream), "event");
-        check(cudaGraphLaunch(executable_, stream), "graph launch");
+        graph_.launch(stream);
         check(cudaEventRecord(end_, stream), "event");
     }
-    double milliseconds() const {
-        float value = 0;
-        check(cudaEventElapsedTime(&value, begin_, end_), "elapsed time");
-        return value;
-    }
+    double milliseconds() const { return cuda::milliseconds_between(begin_, end_); }
 
   private:
-    cudaGraphExec_t executable_ = nullptr;
-    cudaEvent_t begin_ = nullptr, end_ = nullptr;
+    cuda::Graph graph_;
+    cuda::Event begin_{cuda::Event::Timing::kOn}, end_{cuda::Event::Timing::kOn};
 };
 
 }  // namespace
 
 std::vector<double> measure(const std::vector<Contestant>& contestants, cudaStream_t stream,
                             int rounds) {
-    std::vector<std::unique_ptr<Graph>> graphs;
+    std::vector<std::unique_ptr<TimedGraph>> graphs;
     for (const Contestant& contestant : contestants) {
-        graphs.push_back(std::make_unique<Graph>(contestant, stream));
+        graphs.push_back(std::make_unique<TimedGraph>(contestant, stream));
     }
     std::vector<std::vector<double>> samples(contestants.size());
     for (int round = 0; round <= rounds; ++round) {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "hardware/find_profile.h"
-#include "ops/cuda/check.h"
+#include "ops/cuda/handles.h"
 #include "ops/cuda/small_ops/small_ops.h"
 #include "ops/cuda/split_attention/split_attention.h"
 #include "ops/cuda/split_gemm/split_gemm.h"
@@ -70,30 +70,6 @@ class DeviceBuffer {
 
   private:
     void* memory_ = nullptr;
-};
-
-class Stream {
-  public:
-    Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
-    Stream(const Stream&) = delete;
-    Stream& operator=(const Stream&) = delete;
-    ~Stream() { cudaStreamDestroy(stream_); }
-    operator cudaStream_t() const { return stream_; }
-
-  private:
-    cudaStream_t stream_ = nullptr;
-};
-
-class Event {
-  public:
-    Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "event"); }
-    Event(const Event&) = delete;
-    Event& operator=(const Event&) = delete;
-    ~Event() { cudaEventDestroy(event_); }
-    operator cudaEvent_t() const { return event_; }
-
-  private:
-    cudaEvent_t event_ = nullptr;
 };
 
 class Profiler {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <numeric>
 
-#include "ops/cuda/check.h"
+#include "ops/cuda/handles.h"
 
 namespace dak::cuda {
 
@@ -17,41 +17,19 @@ constexpr int kMinRounds = 9, kMaxRounds = 200;
 /// Captured work between two events.
 class TimedGraph {
   public:
-    TimedGraph(const Enqueue& work, cudaStream_t stream) {
-        cudaGraph_t graph = nullptr;
-        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-        work(stream);
-        check(cudaStreamEndCapture(stream, &graph), "capture");
-        const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
-        cudaGraphDestroy(graph);
-        check(status, "graph");
-        check(cudaEventCreate(&begin_), "event");
-        check(cudaEventCreate(&end_), "event");
-        check(cudaGraphUpload(executable_, stream), "graph upload");
-    }
-    TimedGraph(const TimedGraph&) = delete;
-    TimedGraph& operator=(const TimedGraph&) = delete;
-    ~TimedGraph() {
-        cudaGraphExecDestroy(executable_);
-        cudaEventDestroy(begin_);
-        cudaEventDestroy(end_);
-    }
+    TimedGraph(const Enqueue& work, cudaStream_t stream) : graph_(stream, [&] { work(stream); }) {}
 
     void launch(cudaStream_t stream) const {
         check(cudaEventRecord(begin_, stream), "event");
-        check(cudaGraphLaunch(executable_, stream), "graph launch");
+        graph_.launch(stream);
         check(cudaEventRecord(end_, stream), "event");
     }
     void wait() const { check(cudaEventSynchronize(end_), "profile"); }
-    double seconds() const {
-        float milliseconds = 0;
-        check(cudaEventElapsedTime(&milliseconds, begin_, end_), "elapsed time");
-        return milliseconds / 1e3;
-    }
+    double seconds() const { return milliseconds_between(begin_, end_) / 1e3; }
 
   private:
-    cudaGraphExec_t executable_ = nullptr;
-    cudaEvent_t begin_ = nullptr, end_ = nullptr;
+    Graph graph_;
+    Event begin_{Event::Timing::kOn}, end_{Event::Timing::kOn};
 };
 
 double median(std::vector<double> values) {

@@ -4,60 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "base/error.h"
 #include "engine/cuda/cuda_transformer.h"
 #include "engine/cuda/step_inputs.h"
-#include "ops/cuda/check.h"
+#include "ops/cuda/handles.h"
 #include "ops/cuda/small_ops/sample.h"
 
 namespace dak::cuda {
 namespace {
-
-class Stream {
-  public:
-    Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "engine stream"); }
-    Stream(const Stream&) = delete;
-    Stream& operator=(const Stream&) = delete;
-    ~Stream() { cudaStreamDestroy(stream_); }
-    operator cudaStream_t() const { return stream_; }
-
-  private:
-    cudaStream_t stream_ = nullptr;
-};
-
-/// A captured step.
-class Graph {
-  public:
-    template <typename Enqueue>
-    Graph(cudaStream_t stream, const Enqueue& enqueue) {
-        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "graph capture");
-        cudaGraph_t graph = nullptr;
-        try {
-            enqueue();
-        } catch (...) {
-            cudaStreamEndCapture(stream, &graph);
-            if (graph != nullptr) cudaGraphDestroy(graph);
-            throw;
-        }
-        check(cudaStreamEndCapture(stream, &graph), "graph capture");
-        const cudaError_t status = cudaGraphInstantiate(&exec_, graph, 0);
-        cudaGraphDestroy(graph);
-        check(status, "graph instantiation");
-        check(cudaGraphUpload(exec_, stream), "graph upload");
-    }
-    Graph(Graph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
-    Graph& operator=(Graph&&) = delete;
-    ~Graph() {
-        if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
-    }
-
-    void launch(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "decode step"); }
-
-  private:
-    cudaGraphExec_t exec_ = nullptr;
-};
 
 /// Batch sizes that have a graph: a step runs in the smallest that holds its sequences.
 std::vector<int64_t> batch_buckets(int64_t max_batch) {
@@ -147,15 +102,11 @@ class CudaExecutor : public Executor {
           transformer_(config, weights, cache, machine_of(options), limits_, options.staging),
           draws_(options.max_batch),
           buckets_(batch_buckets(options.max_batch)) {
-        check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "engine event");
         if (options.graphs) capture_graphs();
     }
     CudaExecutor(const CudaExecutor&) = delete;
     CudaExecutor& operator=(const CudaExecutor&) = delete;
-    ~CudaExecutor() override {
-        cudaStreamSynchronize(stream_);
-        cudaEventDestroy(done_);
-    }
+    ~CudaExecutor() override { cudaStreamSynchronize(stream_); }
 
     std::vector<SampledToken> step(std::span<const SequenceChunk> chunks,
                                    std::span<const Draw> draws) override {
@@ -227,7 +178,7 @@ class CudaExecutor : public Executor {
     Draws draws_;
     std::vector<int64_t> buckets_;
     std::map<int64_t, Graph> graphs_;
-    cudaEvent_t done_ = nullptr;
+    Event done_;
 };
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "ops/cuda/check.h"
-
 namespace dak::cuda {
 namespace {
 
@@ -11,18 +9,6 @@ std::vector<int64_t> remote_bytes(std::span<const SplitTensor> weights) {
     std::vector<int64_t> bytes;
     for (const SplitTensor& weight : weights) bytes.push_back(weight.remote_bytes());
     return bytes;
-}
-
-cudaEvent_t make_event() {
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "staging ring");
-    return event;
-}
-
-std::vector<cudaEvent_t> make_events(size_t count) {
-    std::vector<cudaEvent_t> events(count);
-    std::ranges::generate(events, make_event);
-    return events;
 }
 
 }  // namespace
@@ -34,11 +20,8 @@ WeightStager::WeightStager(std::span<const SplitTensor> weights, const StagingSi
       ring_base_(ring_.allocate(schedule_.ring_bytes)),
       runs_(find_runs()),
       frees_(weights.size()),
-      copied_(make_events(schedule_.pieces.size())),
-      read_(make_events(weights.size())),
-      fork_(make_event()),
-      join_(make_event()) {
-    check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "staging ring");
+      copied_(schedule_.pieces.size()),
+      read_(weights.size()) {
     for (const StagingSchedule::Piece& piece : schedule_.pieces) {
         if (piece.overwrites_read >= 0) frees_[static_cast<size_t>(piece.overwrites_read)] = true;
     }
@@ -46,14 +29,7 @@ WeightStager::WeightStager(std::span<const SplitTensor> weights, const StagingSi
     check(cudaStreamSynchronize(copies_), "filling the staging ring");
 }
 
-WeightStager::~WeightStager() {
-    cudaStreamSynchronize(copies_);
-    for (const cudaEvent_t event : copied_) cudaEventDestroy(event);
-    for (const cudaEvent_t event : read_) cudaEventDestroy(event);
-    cudaEventDestroy(fork_);
-    cudaEventDestroy(join_);
-    cudaStreamDestroy(copies_);
-}
+WeightStager::~WeightStager() { cudaStreamSynchronize(copies_); }
 
 std::vector<std::vector<WeightStager::Run>> WeightStager::find_runs() const {
     std::vector<std::vector<Run>> runs(schedule_.pieces.size());

@@ -9,6 +9,7 @@
 #include "engine/staging_schedule.h"
 #include "memory/arena.h"
 #include "memory/split_tensor.h"
+#include "ops/cuda/handles.h"
 
 namespace dak::cuda {
 
@@ -60,11 +61,11 @@ class WeightStager {
     std::byte* ring_base_;
     std::vector<std::vector<Run>> runs_;  ///< of each piece
     std::vector<bool> frees_;             ///< whether a copy waits for the readers of weight i
-    cudaStream_t copies_ = nullptr;
-    std::vector<cudaEvent_t> copied_;  ///< of each piece
-    std::vector<cudaEvent_t> read_;    ///< of each weight
-    cudaEvent_t fork_ = nullptr;
-    cudaEvent_t join_ = nullptr;
+    Stream copies_;
+    std::vector<Event> copied_;  ///< of each piece
+    std::vector<Event> read_;    ///< of each weight
+    Event fork_;
+    Event join_;
     size_t next_piece_ = 0;  ///< to be copied in this step
     int waited_piece_ = -1;  ///< the step's stream has waited for the pieces up to here
 };

@@ -2,18 +2,8 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "ops/cuda/check.h"
 
 namespace dak::cuda {
-namespace {
-
-cudaEvent_t make_event() {
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "staging ring");
-    return event;
-}
-
-}  // namespace
 
 StagingRing::StagingRing(int64_t slot_bytes, int slots)
     : slot_bytes_(round_up(slot_bytes, kAtomBytes)), slots_(static_cast<size_t>(slots)) {
@@ -24,24 +14,12 @@ StagingRing::StagingRing(int64_t slot_bytes, int slots)
             "direct transport",
             format_bytes(bytes()), cudaGetErrorString(status));
     memory_ = static_cast<std::byte*>(memory);
-    check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "staging ring");
-    fork_ = make_event();
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].memory = memory_ + static_cast<int64_t>(i) * slot_bytes_;
-        slots_[i].copied = make_event();
-        slots_[i].released = make_event();
     }
 }
 
-StagingRing::~StagingRing() {
-    for (const Slot& slot : slots_) {
-        cudaEventDestroy(slot.copied);
-        cudaEventDestroy(slot.released);
-    }
-    cudaEventDestroy(fork_);
-    cudaStreamDestroy(copies_);
-    cudaFree(memory_);
-}
+StagingRing::~StagingRing() { cudaFree(memory_); }
 
 void StagingRing::begin(cudaStream_t stream) {
     check(cudaEventRecord(fork_, stream), "staging ring");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "memory/split_tensor.h"
+#include "ops/cuda/handles.h"
 
 namespace dak::cuda {
 
@@ -45,16 +46,16 @@ class StagingRing {
   private:
     struct Slot {
         std::byte* memory = nullptr;
-        cudaEvent_t copied = nullptr;
-        cudaEvent_t released = nullptr;
+        Event copied;
+        Event released;
         bool in_use = false;  ///< `released` has been recorded since begin()
     };
 
     int64_t slot_bytes_;
     std::vector<Slot> slots_;
     size_t next_ = 0;
-    cudaStream_t copies_ = nullptr;
-    cudaEvent_t fork_ = nullptr;
+    Stream copies_;
+    Event fork_;
     std::byte* memory_ = nullptr;
 };
 

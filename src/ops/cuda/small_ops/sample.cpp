@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "ops/cuda/small_ops/launch.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/small_ops/sample_params.h"
 
 namespace dak::cuda {

@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/small_ops/fill_random.h"
 #include "ops/cuda/small_ops/kernels.h"
-#include "ops/cuda/small_ops/launch.h"
 
 namespace dak::cuda {
 namespace {

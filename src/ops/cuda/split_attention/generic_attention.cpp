@@ -4,7 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "base/error.h"
-#include "ops/cuda/check.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/split_attention/generic_params.h"
 
 namespace dak::cuda {
@@ -16,7 +16,7 @@ void generic_attention(const AttentionArgs& args, int64_t rows, cudaStream_t str
             layout.head_dim);
     require(args.num_heads % layout.num_kv_heads == 0, "{} query heads do not share {} KV heads",
             args.num_heads, layout.num_kv_heads);
-    GenericAttentionParams params{
+    const GenericAttentionParams params{
         .q = args.q,
         .out = args.out,
         .ldq = args.ldq,
@@ -39,17 +39,10 @@ void generic_attention(const AttentionArgs& args, int64_t rows, cudaStream_t str
         .soft_cap = args.soft_cap};
     const void* kernel = layout.dtype == DType::kBF16 ? generic_attention_kernel<__nv_bfloat16>()
                                                       : generic_attention_kernel<__half>();
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t launch{};
-    launch.gridDim = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(args.num_heads));
-    launch.blockDim = dim3(kGenericAttentionThreads);
-    launch.stream = stream;
-    launch.attrs = &attribute;
-    launch.numAttrs = programmatic ? 1 : 0;
-    void* arguments[] = {&params};
-    check(cudaLaunchKernelExC(&launch, kernel, arguments), "generic attention");
+    launch(kernel,
+           {.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(args.num_heads)),
+            .threads = kGenericAttentionThreads},
+           params, stream, programmatic, "generic attention");
 }
 
 }  // namespace dak::cuda

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "ops/cuda/check.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/split_attention/kernels.h"
 
 namespace dak::cuda {
@@ -61,18 +62,11 @@ void launch(const void* kernel, int ctas, int threads, uint32_t shared_bytes, bo
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           "split attention: shared memory");
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t launch{};
-    launch.gridDim = dim3(static_cast<unsigned>(ctas));
-    launch.blockDim = dim3(static_cast<unsigned>(threads));
-    launch.dynamicSmemBytes = shared_bytes;
-    launch.stream = stream;
-    launch.attrs = &attribute;
-    launch.numAttrs = programmatic ? 1 : 0;
-    void* arguments[] = {params};
-    check(cudaLaunchKernelExC(&launch, kernel, arguments), "split attention");
+    launch_kernel(kernel,
+                  {.grid = dim3(static_cast<unsigned>(ctas)),
+                   .threads = static_cast<unsigned>(threads),
+                   .shared_bytes = shared_bytes},
+                  &params, stream, programmatic, "split attention");
 }
 
 /// Offsets of a work list's arrays from its start; entries come last.
@@ -219,11 +213,8 @@ WorkList AttentionWorkspace::list(int64_t window, int64_t sequences) const {
 }
 
 AttentionMachine current_attention_machine() {
-    int device = 0;
     AttentionMachine machine;
-    check(cudaGetDevice(&device), "current device");
-    check(cudaDeviceGetAttribute(&machine.sms, cudaDevAttrMultiProcessorCount, device),
-          "number of SMs");
+    machine.sms = current_sms();
     return machine;
 }
 

@@ -3,11 +3,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <array>
 #include <utility>
 
 #include "base/error.h"
 #include "ops/cuda/check.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/split_gemm/kernels.h"
 #include "ops/cuda/tensor_map.h"
 
@@ -134,24 +134,12 @@ void launch(const void* kernel, const GemmConfig& config, int threads, bool prog
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           "split GEMM: shared memory");
-    std::array<cudaLaunchAttribute, 2> attributes{};
-    unsigned count = 0;
-    if (programmatic) {
-        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (config.cluster > 1) {
-        attributes[count].id = cudaLaunchAttributeClusterDimension;
-        attributes[count++].val.clusterDim = {static_cast<unsigned>(config.cluster), 1, 1};
-    }
-    cudaLaunchConfig_t launch{};
-    launch.gridDim = dim3(static_cast<unsigned>(config.ctas()));
-    launch.blockDim = dim3(static_cast<unsigned>(threads));
-    launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-    launch.stream = stream;
-    launch.attrs = attributes.data();
-    launch.numAttrs = count;
-    check(cudaLaunchKernelExC(&launch, kernel, params), "split GEMM: launch");
+    launch_kernel(kernel,
+                  {.grid = dim3(static_cast<unsigned>(config.ctas())),
+                   .threads = static_cast<unsigned>(threads),
+                   .shared_bytes = shared_bytes,
+                   .cluster = static_cast<unsigned>(config.cluster)},
+                  params, stream, programmatic, "split GEMM: launch");
 }
 
 int clusters_at_once(int cluster) {
@@ -208,11 +196,8 @@ uint32_t* GemmWorkspace::flags() const {
 }
 
 GemmMachine current_gemm_machine() {
-    int device = 0;
     GemmMachine machine;
-    check(cudaGetDevice(&device), "current device");
-    check(cudaDeviceGetAttribute(&machine.sms, cudaDevAttrMultiProcessorCount, device),
-          "number of SMs");
+    machine.sms = current_sms();
     machine.clusters_of_2 = clusters_at_once(2);
     machine.clusters_of_4 = clusters_at_once(4);
     return machine;

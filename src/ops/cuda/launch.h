@@ -16,10 +16,10 @@ struct LaunchShape {
     unsigned cluster = 1;
 };
 
-/// Launches a kernel that takes `params` by value. `what` names it in errors.
-template <typename Params>
-void launch(const void* kernel, const LaunchShape& shape, const Params& params, cudaStream_t stream,
-            bool programmatic, std::string_view what) {
+/// Launches a kernel whose parameters `arguments` point at. With `programmatic` it may start while
+/// the preceding kernel of the stream still runs. `what` names it in errors.
+inline void launch_kernel(const void* kernel, const LaunchShape& shape, void** arguments,
+                          cudaStream_t stream, bool programmatic, std::string_view what) {
     std::array<cudaLaunchAttribute, 2> attributes{};
     unsigned count = 0;
     if (programmatic) {
@@ -37,8 +37,15 @@ void launch(const void* kernel, const LaunchShape& shape, const Params& params, 
     config.stream = stream;
     config.attrs = attributes.data();
     config.numAttrs = count;
-    void* arguments[] = {const_cast<Params*>(&params)};
     check(cudaLaunchKernelExC(&config, kernel, arguments), what);
+}
+
+/// The same for a kernel that takes one struct by value.
+template <typename Params>
+void launch(const void* kernel, const LaunchShape& shape, const Params& params, cudaStream_t stream,
+            bool programmatic, std::string_view what) {
+    void* arguments[] = {const_cast<Params*>(&params)};
+    launch_kernel(kernel, shape, arguments, stream, programmatic, what);
 }
 
 inline int current_sms() {
