@@ -14,7 +14,7 @@ struct CudaExecutorOptions {
     int64_t max_step_tokens = 512;  ///< new tokens of a step, over all sequences
     int64_t max_tokens = 4096;      ///< of one sequence, prompt and output
     /// Remote weights come through a ring of this size in GPU memory; nothing: read in place.
-    std::optional<StagingSizes> staging;
+    std::optional<StagingSizes> staging{};
     double local_gbps = 0;     ///< B_g of this machine; 0: an H200's
     double remote_gbps = 0;    ///< B_h, read by SMs; 0: PCIe 5 x16
     int64_t window_bytes = 0;  ///< remote bytes in flight, whole GPU; 0: 512 KiB
