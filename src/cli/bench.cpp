@@ -55,10 +55,10 @@ struct Case {
 };
 
 struct Measurement {
-    double tpot_seconds = 0;  ///< median of the steps with all sequences
-    double ttft_seconds = 0;  ///< until every sequence has its first token
-    double load_seconds = 0;
-    double kv_bytes = 0;  ///< read by a step, in the mean
+    double tpot_seconds = 0;   ///< median of the steps with all sequences
+    double ttft_seconds = 0;   ///< until every sequence has its first token
+    double start_seconds = 0;  ///< weights made, graphs captured
+    double kv_bytes = 0;       ///< read by a step, in the mean
 };
 
 double median(std::vector<double> values) {
@@ -88,17 +88,20 @@ Measurement measure(Engine& engine, const Workload& workload, double most_second
     double decode_seconds = 0;
     Measurement result;
     std::vector<double> steps;
+    const EngineStatistics& statistics = engine.statistics();
     const Clock::time_point begin = Clock::now();
     while (!engine.idle()) {
-        const int64_t decode_steps = engine.statistics().decode_steps;
+        const int64_t prefill_tokens = statistics.prefill_tokens;
+        const int64_t decode_tokens = statistics.decode_tokens;
         const Clock::time_point start = Clock::now();
         for (const Completion& completion : engine.step()) {
             require(completion.error.empty(), "{}", completion.error);
         }
         const Clock::time_point end = Clock::now();
-        if (engine.statistics().decode_steps == decode_steps) {
+        if (statistics.prefill_tokens > prefill_tokens) {
             result.ttft_seconds = std::chrono::duration<double>(end - begin).count();
-        } else {
+        }
+        if (statistics.decode_tokens == decode_tokens + workload.batch) {
             steps.push_back(std::chrono::duration<double>(end - start).count());
             decode_seconds += steps.back();
         }
@@ -108,7 +111,6 @@ Measurement measure(Engine& engine, const Workload& workload, double most_second
     }
     require(!steps.empty(), "no decode step was run; ask for more --output tokens");
     result.tpot_seconds = median(steps);
-    const EngineStatistics& statistics = engine.statistics();
     result.kv_bytes = static_cast<double>(statistics.decode_kv_bytes) /
                       static_cast<double>(statistics.decode_steps);
     return result;
@@ -118,16 +120,17 @@ Measurement measure(Engine& engine, const Workload& workload, double most_second
 double light_speed_seconds(const Plan& plan, const HardwareProfile& profile) {
     const double local = profile.local_gbps * kGiga;
     const double direct = profile.remote_direct_gbps * kGiga;
-    double step = 0, remote = 0, bytes = 0;
+    const double staged =
+        profile.staged_at(static_cast<double>(std::max<int64_t>(plan.staging.slot_bytes, 1))) *
+        kGiga;
+    double step = 0, link = 0, bytes = 0;
     for (const OperationPlan& operation : plan.operations) {
         const double remote_bytes = operation.read_bytes * operation.ratio();
         step += std::max((operation.read_bytes - remote_bytes) / local, remote_bytes / direct);
-        remote += remote_bytes;
+        link += remote_bytes / (operation.name == "kv" ? direct : staged);
         bytes += operation.read_bytes;
     }
-    if (plan.transport == Transport::kDirect) return step;
-    const double staged = profile.staged_at(static_cast<double>(plan.staging.slot_bytes)) * kGiga;
-    return std::max(remote / staged, bytes / local);
+    return plan.transport == Transport::kDirect ? step : std::max(link, bytes / local);
 }
 
 double remote_read_bytes(const Plan& plan) {
@@ -154,25 +157,21 @@ class Bench {
     }
 
     void operator()() {
+        if (command_.json) write_json();  // a path that cannot be written is told first
         const GpuInfo& gpu = system_.gpus.front();
         fmt::print("{} on {}, driver {}, remote tier {}\n\n", command_.model, gpu.name,
                    system_.driver.version, command_.gpu.remote.value_or("host"));
         fmt::print(
             "{:>6} {:>6} {:>7} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>7}\n",
             "batch", "prompt", "ratio", "policy", "transp.", "TPOT ms", "TTFT ms", "tokens/s",
-            "EB GB/s", "link GB/s", "% light", "plan ms", "load s");
+            "EB GB/s", "link GB/s", "% light", "plan ms", "start s");
         for (const Case& item : cases()) {
-            try {
-                run(item);
-            } catch (const Error& error) {
-                fmt::print("{:>6} {:>6} {:>7} {:>8} {:>8} left out: {}\n", item.workload.batch,
-                           item.workload.prompt, ratio_text(item), item.policy, item.transport,
-                           error.what());
-            }
+            run(item);
             std::fflush(stdout);
+            // After each case: a sweep that is cut short keeps what it has measured.
+            if (command_.json) write_json();
+            if (command_.plot && !rows_.empty()) write_svg_plot(*command_.plot, panels());
         }
-        if (command_.json) write_json();
-        if (command_.plot) write_svg_plot(*command_.plot, panels());
         require(!rows_.empty(), "no case could be measured");
     }
 
@@ -233,14 +232,25 @@ class Bench {
         EngineOptions options;
         options.max_batch = item.workload.batch;
         options.prefill_chunk = command_.prefill_chunk;
-        PlannedEngine planned = start_gpu_engine(config_, item.workload, gpu, options,
-                                                 weight_source(), nullptr, gather_system());
-        Measurement measured = measure(*planned.engine, item.workload, command_.case_seconds);
-        measured.load_seconds = planned.load_seconds;
-        report(item, planned, measured);
+        options.decode_together = true;
+        std::optional<GpuPlan> plan;
+        try {
+            plan = plan_on_gpu(config_, item.workload, gpu, options, system_);
+        } catch (const Error& error) {
+            fmt::print("{:>6} {:>6} {:>7} {:>8} {:>8} left out: {}\n", item.workload.batch,
+                       item.workload.prompt, ratio_text(item), item.policy, item.transport,
+                       error.what());
+            return;
+        }
+        const Clock::time_point begin = Clock::now();
+        const auto engine = start_gpu_engine(config_, *plan, weight_source(), nullptr);
+        const double start_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        Measurement measured = measure(*engine, item.workload, command_.case_seconds);
+        measured.start_seconds = start_seconds;
+        report(item, *plan, measured);
     }
 
-    void report(const Case& item, const PlannedEngine& planned, const Measurement& measured) {
+    void report(const Case& item, const GpuPlan& planned, const Measurement& measured) {
         const Plan& plan = planned.plan;
         const double tpot = measured.tpot_seconds;
         const double bytes = plan.weight_read_bytes + measured.kv_bytes;
@@ -254,7 +264,7 @@ class Bench {
             "{:>9.3f} {:>7.1f}\n",
             item.workload.batch, item.workload.prompt, 100 * plan.offload_ratio(), item.policy,
             name_of(plan.transport), 1e3 * tpot, 1e3 * measured.ttft_seconds, tokens, eb, link,
-            100 * light / tpot, 1e3 * plan.tpot_seconds, measured.load_seconds);
+            100 * light / tpot, 1e3 * plan.tpot_seconds, measured.start_seconds);
         rows_.push_back({{"model", command_.model},
                          {"batch", item.workload.batch},
                          {"prompt", item.workload.prompt},
@@ -273,7 +283,7 @@ class Bench {
                          {"predicted_ms", 1e3 * plan.tpot_seconds},
                          {"gpu_bytes", plan.gpu.total()},
                          {"host_bytes", plan.remote_weight_bytes + plan.remote_kv_bytes},
-                         {"load_s", measured.load_seconds}});
+                         {"start_s", measured.start_seconds}});
     }
 
     /// EB and TPOT over the ratio, one line for each transport, policy and workload.
@@ -374,7 +384,8 @@ void add_bench(CLI::App& app) {
         ->type_name("FILE");
     command->add_option("--commit", options->commit, "Recorded in the JSON")->type_name("TEXT");
     command->footer(
-        "TPOT is the median time of a step in which all sequences decode; EB the bytes of weights\n"
+        "TPOT is the median time of a step in which all sequences decode, after all prompts are "
+        "read; EB the bytes of weights\n"
         "and KV that it reads over that time; % light the share of what memory and link could do\n"
         "at best; plan ms what the planner predicted.\n"
         "\n"

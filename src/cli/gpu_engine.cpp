@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdlib>
 #include <iterator>
 
 #include "base/error.h"
@@ -40,7 +40,8 @@ int64_t remote_bytes(const std::string& remote, const SystemInfo& system) {
     const auto peer = static_cast<size_t>(std::stoi(remote.substr(5)));
     require(peer < system.gpus.size(), "--remote {}: there is no GPU {}; this machine has {}",
             remote, peer, system.gpus.size());
-    return system.gpus[peer].free_bytes;
+    require(peer > 0, "--remote {}: that is the GPU that computes; name another", remote);
+    return std::max<int64_t>(system.gpus[peer].free_bytes - MemoryReserves().context_bytes, 0);
 }
 
 Budgets budgets_of(const GpuOptions& gpu, const SystemInfo& system, const std::string& remote) {
@@ -92,50 +93,51 @@ WeightSource random_weight_source(const ModelConfig& config, uint64_t seed) {
     };
 }
 
-PlannedEngine start_gpu_engine(const ModelConfig& config, const Workload& workload,
-                               const GpuOptions& gpu, EngineOptions options,
-                               const WeightSource& weights, const Tokenizer* tokenizer,
-                               const SystemInfo& system) {
-    require(config.dtype != DType::kF32,
-            "the GPU computes in 16 bits, but the weights are fp32; add --dtype bf16 or fp16, or "
-            "--device cpu");
+GpuPlan plan_on_gpu(const ModelConfig& config, const Workload& workload, const GpuOptions& gpu,
+                    EngineOptions options, const SystemInfo& system) {
     require(!options.kv_dtype || *options.kv_dtype == config.dtype,
             "on the GPU the KV cache has the type of the weights, {}; leave out --kv-dtype",
             name_of(config.dtype));
-    const std::string remote = gpu.remote.value_or("host");
-    PlannedEngine result{.plan = {},
-                         .profile = choose_hardware(gpu.hardware, gpu.remote, system),
-                         .engine = nullptr};
-    result.plan = make_plan(config, workload, result.profile, budgets_of(gpu, system, remote),
-                            plan_options(gpu, options));
-    const Plan& plan = result.plan;
-    result.warning = needless_offload(plan, config, result.profile, plan_options(gpu, options));
-
-    const TierMemory memory = remote == "host"
-                                  ? TierMemory::gpu_and_host()
-                                  : TierMemory::gpu_and_peer(std::stoi(remote.substr(5)));
-    const auto begin = std::chrono::steady_clock::now();
-    ModelWeights placed = weights(plan.placement, memory);
-    result.load_seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-
-    options.kv_pages = plan.kv_local_pages + plan.kv_remote_pages;
-    options.kv_remote_pages = plan.kv_remote_pages;
-    options.memory = memory;
+    // No step can have more prompt tokens than all sequences together.
+    options.prefill_chunk =
+        std::min(options.prefill_chunk, workload.batch * (workload.prompt + workload.output));
     options.max_tokens = workload.prompt + workload.output;
-    const CudaExecutorOptions executor{.max_batch = options.max_batch,
-                                       .max_step_tokens = options.prefill_chunk + options.max_batch,
-                                       .max_tokens = options.max_tokens,
-                                       .staging = staging_sizes(plan),
-                                       .local_gbps = result.profile.local_gbps,
-                                       .remote_gbps = result.profile.remote_direct_gbps,
-                                       .window_bytes = result.profile.window_bytes};
-    options.make_executor = [executor](const ModelConfig& c, const ModelWeights& w,
-                                       KvCache& cache) {
+    CudaExecutorOptions executor{.max_batch = options.max_batch,
+                                 .max_step_tokens = options.prefill_chunk + options.max_batch,
+                                 .max_tokens = options.max_tokens};
+    require_cuda_support(config, executor);
+
+    GpuPlan result{.plan = {},
+                   .profile = choose_hardware(gpu.hardware, gpu.remote, system),
+                   .options = options};
+    const std::string remote = gpu.remote.value_or("host");
+    const PlanOptions wanted = plan_options(gpu, options);
+    result.plan =
+        make_plan(config, workload, result.profile, budgets_of(gpu, system, remote), wanted);
+    result.warning = needless_offload(result.plan, config, result.profile, wanted);
+
+    executor.staging = staging_sizes(result.plan);
+    executor.local_gbps = result.profile.local_gbps;
+    executor.remote_gbps = result.profile.remote_direct_gbps;
+    executor.window_bytes = result.profile.window_bytes;
+    result.options.kv_pages = result.plan.kv_local_pages + result.plan.kv_remote_pages;
+    result.options.kv_remote_pages = result.plan.kv_remote_pages;
+    result.options.memory = remote == "host"
+                                ? TierMemory::gpu_and_host()
+                                : TierMemory::gpu_and_peer(std::stoi(remote.substr(5)));
+    result.options.make_executor = [executor](const ModelConfig& c, const ModelWeights& w,
+                                              KvCache& cache) {
         return make_cuda_executor(c, w, cache, executor);
     };
-    result.engine = std::make_unique<Engine>(config, std::move(placed), tokenizer, options);
     return result;
+}
+
+std::unique_ptr<Engine> start_gpu_engine(const ModelConfig& config, const GpuPlan& plan,
+                                         const WeightSource& weights, const Tokenizer* tokenizer) {
+    // Kernels are loaded now rather than in the first step that uses them.
+    ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    return std::make_unique<Engine>(config, weights(plan.plan.placement, plan.options.memory),
+                                    tokenizer, plan.options);
 }
 
 }  // namespace dak

@@ -41,19 +41,20 @@ using WeightSource = std::function<ModelWeights(const Placement&, const TierMemo
 /// Random weights, made by the GPU where they lie.
 WeightSource random_weight_source(const ModelConfig& config, uint64_t seed);
 
-struct PlannedEngine {
+struct GpuPlan {
     Plan plan;
     HardwareProfile profile;
-    std::unique_ptr<Engine> engine;
-    double load_seconds = 0;  ///< of the weights
-    std::string warning{};    ///< what the user's placement costs needlessly; empty: nothing
+    EngineOptions options;  ///< of the engine that runs the plan
+    std::string warning{};  ///< what the user's placement costs needlessly; empty: nothing
 };
 
-/// Plans the workload for this machine's GPU and budgets, and makes an engine by the plan. Throws
-/// Error when the budgets do not allow it.
-PlannedEngine start_gpu_engine(const ModelConfig& config, const Workload& workload,
-                               const GpuOptions& gpu, EngineOptions options,
-                               const WeightSource& weights, const Tokenizer* tokenizer,
-                               const SystemInfo& system);
+/// Plans the workload for this machine's GPU and budgets; `options` are the caller's part of the
+/// engine's. Throws Error when the budgets do not allow it or the kernels cannot run the model.
+GpuPlan plan_on_gpu(const ModelConfig& config, const Workload& workload, const GpuOptions& gpu,
+                    EngineOptions options, const SystemInfo& system);
+
+/// Loads the weights and makes an engine by the plan.
+std::unique_ptr<Engine> start_gpu_engine(const ModelConfig& config, const GpuPlan& plan,
+                                         const WeightSource& weights, const Tokenizer* tokenizer);
 
 }  // namespace dak

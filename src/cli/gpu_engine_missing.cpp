@@ -15,9 +15,13 @@ std::string gpu_obstacle(const SystemInfo&) { return kObstacle; }
 
 WeightSource random_weight_source(const ModelConfig&, uint64_t) { fail(kObstacle); }
 
-PlannedEngine start_gpu_engine(const ModelConfig&, const Workload&, const GpuOptions&,
-                               EngineOptions, const WeightSource&, const Tokenizer*,
-                               const SystemInfo&) {
+GpuPlan plan_on_gpu(const ModelConfig&, const Workload&, const GpuOptions&, EngineOptions,
+                    const SystemInfo&) {
+    fail(kObstacle);
+}
+
+std::unique_ptr<Engine> start_gpu_engine(const ModelConfig&, const GpuPlan&, const WeightSource&,
+                                         const Tokenizer*) {
     fail(kObstacle);
 }
 

@@ -161,13 +161,13 @@ class Run {
                 options_.model, config_, placement,
                 {.num_threads = engine.num_threads, .progress = !options_.quiet, .memory = memory});
         };
-        PlannedEngine planned = start_gpu_engine(config_, workload, options_.gpu, engine, weights,
-                                                 &prompts_.tokenizer(), system);
-        note(format_placement(model_name(), *planned.engine, system.gpus.front().name,
-                              planned.plan));
-        if (!planned.warning.empty()) note(fmt::format("  {}\n", planned.warning));
-        planned_tpot_ = planned.plan.tpot_seconds;
-        return std::move(planned.engine);
+        const GpuPlan plan = plan_on_gpu(config_, workload, options_.gpu, engine, system);
+        auto result = start_gpu_engine(config_, plan, weights, &prompts_.tokenizer());
+        note(format_placement(model_name(), *result, system.gpus.front().name, plan.plan));
+        if (!plan.warning.empty()) note(fmt::format("  {}\n", plan.warning));
+        planned_tpot_ = plan.plan.tpot_seconds;
+        full_batch_ = workload.batch;
+        return result;
     }
 
     std::unique_ptr<Engine> start_on_cpu(int64_t kv_pages, EngineOptions engine,
@@ -209,7 +209,11 @@ class Run {
     }
 
     void note_statistics(const Engine& engine) const {
-        note(fmt::format("{}\n", format_statistics(engine.statistics(), planned_tpot_)));
+        // A plan is for the full batch; fewer sequences take less.
+        const EngineStatistics& statistics = engine.statistics();
+        const bool full = statistics.decode_tokens == statistics.decode_steps * full_batch_;
+        note(fmt::format("{}\n",
+                         format_statistics(statistics, full ? planned_tpot_ : std::nullopt)));
     }
 
     /// Runs one request to its end, printing the text as it comes. Ctrl-C cancels it.
@@ -351,6 +355,7 @@ class Run {
     ModelConfig config_;
     PromptBuilder prompts_;
     std::optional<double> planned_tpot_;  ///< of a run on the GPU
+    int64_t full_batch_ = 0;              ///< sequences that it was planned for
 };
 
 /// An empty value is a mistake (an unset variable in a script), not the default.

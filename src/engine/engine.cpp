@@ -25,6 +25,16 @@ int64_t weight_bytes_per_step(const ModelConfig& config) {
     return bytes;
 }
 
+/// Tokens that a decode step's attention reads, with `context` in the cache, over all layers.
+int64_t layer_tokens(const ModelConfig& config, int64_t context) {
+    if (config.sliding_window.empty()) return config.num_layers * context;
+    int64_t tokens = 0;
+    for (const auto& window : config.sliding_window) {
+        tokens += std::min(context, window.value_or(context));
+    }
+    return tokens;
+}
+
 }  // namespace
 
 double EngineStatistics::prefill_tokens_per_second() const {
@@ -200,8 +210,12 @@ void Engine::admit() {
 std::vector<Engine::Sequence*> Engine::choose_work() {
     std::vector<Sequence*> work;
     int64_t prompt_budget = options_.prefill_chunk;
+    const bool prompts_only =
+        options_.decode_together && std::ranges::any_of(running_, [](const SequencePtr& sequence) {
+            return !sequence->finished() && sequence->prefilling();
+        });
     for (const SequencePtr& sequence : running_) {
-        if (sequence->finished()) continue;
+        if (sequence->finished() || (prompts_only && !sequence->prefilling())) continue;
         sequence->chunk = 1;
         if (sequence->prefilling()) {
             sequence->chunk = std::min(prompt_budget, sequence->size() - sequence->cached);
@@ -214,10 +228,10 @@ std::vector<Engine::Sequence*> Engine::choose_work() {
 
 void Engine::account(const std::vector<Sequence*>& work, double seconds) {
     int64_t prompt_tokens = 0;
-    int64_t context_tokens = 0;
+    int64_t attended_tokens = 0;  // summed over the layers
     for (const Sequence* sequence : work) {
         if (sequence->prefilling()) prompt_tokens += sequence->chunk;
-        context_tokens += sequence->cached + sequence->chunk;
+        attended_tokens += layer_tokens(config_, sequence->cached + sequence->chunk);
     }
     if (prompt_tokens > 0) {
         statistics_.prefill_tokens += prompt_tokens;
@@ -228,7 +242,7 @@ void Engine::account(const std::vector<Sequence*>& work, double seconds) {
     statistics_.decode_tokens += static_cast<int64_t>(work.size());
     statistics_.decode_seconds += seconds;
     statistics_.decode_weight_bytes += weight_bytes_per_step_;
-    statistics_.decode_kv_bytes += context_tokens * cache_.token_bytes();
+    statistics_.decode_kv_bytes += attended_tokens * cache_.token_bytes() / config_.num_layers;
 }
 
 void Engine::accept(Sequence& sequence, const SampledToken& sampled) {

@@ -22,6 +22,7 @@ struct EngineOptions {
     int64_t kv_remote_pages = 0;      ///< those of them in the remote tier
     std::optional<DType> kv_dtype{};  ///< default: the model's
     int64_t prefill_chunk = 512;      ///< prompt tokens read in one step, over all sequences
+    bool decode_together = false;     ///< no sequence decodes before all running prompts are read
     int num_threads = 0;              ///< on the CPU; 0: one per available core
     TierMemory memory = TierMemory::on_host();  ///< where the KV pool's tiers live
     ExecutorFactory make_executor{};            ///< default: on the CPU

@@ -229,7 +229,7 @@ SystemInfo gather_system(const fs::path& root, const nvml::Api* nvml) {
 
 SystemInfo gather_system() {
     // Otherwise CUDA numbers GPUs by speed, and the management library by their place on the bus.
-    ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+    ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
     const auto nvml = nvml::load();
     SystemInfo info = gather_system("/", nvml ? &*nvml : nullptr);
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");

@@ -26,14 +26,13 @@ void touch(std::byte* base, int64_t bytes) {
     const int64_t threads = std::clamp<int64_t>(
         std::min<int64_t>(std::thread::hardware_concurrency(), bytes / kTouchPiece), 1, 16);
     const int64_t share = round_up(ceil_div(bytes, threads), kHugePage);
-    std::vector<std::thread> workers;
+    std::vector<std::jthread> workers;
     for (int64_t begin = 0; begin < bytes; begin += share) {
         workers.emplace_back([base, begin, end = std::min(bytes, begin + share)] {
             constexpr int64_t kPage = 4096;
             for (int64_t at = begin; at < end; at += kPage) base[at] = std::byte{0};
         });
     }
-    for (std::thread& worker : workers) worker.join();
 }
 
 std::string memlock_limit() {

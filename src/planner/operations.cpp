@@ -230,7 +230,8 @@ GpuMemory fixed_memory(const ModelConfig& config, const Workload& workload,
                        const PlanOptions& options) {
     // A step has room for a chunk of prompts and a token of every other sequence.
     const int64_t tokens =
-        workload.batch + std::min(options.prefill_chunk, workload.batch * workload.prompt);
+        workload.batch +
+        std::min(options.prefill_chunk, workload.batch * (workload.prompt + workload.output));
     // Residual stream, normalised input, q k v, attention output, MLP, embedding.
     const int64_t width = 2 * config.hidden_size + 2 * config.q_size() + 2 * config.kv_size() +
                           config.intermediate_size + config.embedding_size;

@@ -14,6 +14,7 @@ namespace dak::testing {
 struct GoldenPrompt {
     std::vector<int32_t> prompt;
     std::vector<int32_t> greedy;
+    std::vector<float> greedy_logits;
     std::vector<float> margins;  ///< of the best logit over the second, per step
 };
 
@@ -21,7 +22,8 @@ inline std::vector<GoldenPrompt> read_golden(const std::filesystem::path& json) 
     const Json expected = read_json_file(json);
     std::vector<GoldenPrompt> prompts;
     for (const Json& prompt : expected.at("prompts")) {
-        prompts.push_back({prompt.at("prompt_ids"), prompt.at("greedy_ids"), prompt.at("margins")});
+        prompts.push_back({prompt.at("prompt_ids"), prompt.at("greedy_ids"),
+                           prompt.at("greedy_logits"), prompt.at("margins")});
     }
     return prompts;
 }

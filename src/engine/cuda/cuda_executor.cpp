@@ -10,6 +10,7 @@
 #include "engine/cuda/step_inputs.h"
 #include "ops/cuda/handles.h"
 #include "ops/cuda/small_ops/sample.h"
+#include "ops/cuda/split_attention/params.h"
 
 namespace dak::cuda {
 namespace {
@@ -123,6 +124,8 @@ class CudaExecutor : public Executor {
         const bool decode = most == 1;
         if (decode) shape.rows = shape.sequences = bucket_of(shape.sequences);
 
+        require(!failed_, "an earlier step failed on the GPU; the engine must be started again");
+        failed_ = true;  // until this one is done
         inputs_.fill(shape, chunks, draws);
         inputs_.upload_history(chunks, draws, stream_);
         const auto graph = graphs_.find(shape.sequences);
@@ -133,6 +136,7 @@ class CudaExecutor : public Executor {
         }
         check(cudaEventRecord(done_, stream_), "engine step");
         check(cudaEventSynchronize(done_), "engine step");
+        failed_ = false;
 
         std::vector<SampledToken> tokens;
         for (size_t slot = 0; slot < chunks.size(); ++slot) {
@@ -161,6 +165,7 @@ class CudaExecutor : public Executor {
                 .status = draws_.device_status()},
                stream_);
         draws_.download(stream_);
+        transformer_.join_copies(stream_);
     }
 
     void capture_graphs() {
@@ -179,6 +184,7 @@ class CudaExecutor : public Executor {
     std::vector<int64_t> buckets_;
     std::map<int64_t, Graph> graphs_;
     Event done_;
+    bool failed_ = false;
 };
 
 }  // namespace
@@ -189,6 +195,30 @@ namespace dak {
 std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, const ModelWeights& weights,
                                              KvCache& cache, const CudaExecutorOptions& options) {
     return std::make_unique<cuda::CudaExecutor>(config, weights, cache, options);
+}
+
+void require_cuda_support(const ModelConfig& config, const CudaExecutorOptions& options) {
+    constexpr int64_t kMaxBatch = cuda::kMaxSequences;
+    constexpr int64_t kMaxHeadDim = 256;
+    constexpr int64_t kMaxNormWidth = 16'384;
+    constexpr int64_t kMaxVocab = int64_t{1} << 18;
+    require(
+        config.dtype == DType::kBF16 || config.dtype == DType::kF16,
+        "the GPU computes in bf16 or fp16, but the weights are {}; add --dtype bf16, or --device "
+        "cpu",
+        name_of(config.dtype));
+    require(options.max_batch <= kMaxBatch, "the GPU runs up to {} sequences at once, not {}",
+            kMaxBatch, options.max_batch);
+    require(config.head_dim <= kMaxHeadDim && config.head_dim % 2 == 0,
+            "attention heads of {} elements: the GPU has kernels for even sizes up to {}; use "
+            "--device cpu",
+            config.head_dim, kMaxHeadDim);
+    require(config.hidden_size <= kMaxNormWidth,
+            "a hidden state of {} elements: the GPU has kernels for up to {}; use --device cpu",
+            config.hidden_size, kMaxNormWidth);
+    require(config.vocab_size <= kMaxVocab,
+            "a vocabulary of {}: the GPU draws from up to {}; use --device cpu", config.vocab_size,
+            kMaxVocab);
 }
 
 int64_t cuda_executor_bytes(const ModelConfig& config, const CudaExecutorOptions& options) {

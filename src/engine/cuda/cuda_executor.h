@@ -27,7 +27,11 @@ struct CudaExecutorOptions {
 std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, const ModelWeights& weights,
                                              KvCache& cache, const CudaExecutorOptions& options);
 
-/// Device bytes that the executor takes besides weights and KV cache.
+/// Device bytes of the executor's activations, vectors and inputs: what it takes besides weights,
+/// KV cache, staging ring, workspaces and graphs.
 int64_t cuda_executor_bytes(const ModelConfig& config, const CudaExecutorOptions& options);
+
+/// Throws Error naming what the GPU's kernels cannot run; to be asked before weights are loaded.
+void require_cuda_support(const ModelConfig& config, const CudaExecutorOptions& options);
 
 }  // namespace dak

@@ -122,6 +122,8 @@ CudaTransformer::CudaTransformer(const ModelConfig& config, const ModelWeights& 
                                      static_cast<int>(first_layers_of_windows().size()));
     }
     if (staging) stager_.emplace(streamed_weights(config, weights), *staging);
+    // What was cleared above was cleared in another stream.
+    check(cudaDeviceSynchronize(), "starting the engine");
 }
 
 int64_t CudaTransformer::logits_stride() const { return logits_stride_of(config_); }
@@ -176,7 +178,11 @@ void CudaTransformer::enqueue(const StepView& step, bool decode, int64_t max_que
     if (decode && attention_workspace_) plan_attention(stream);
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) run_layer(layer, stream);
     project_logits(step, stream);
-    if (stager_) stager_->end_step(stream);
+    if (stager_) stager_->copy_ahead();
+}
+
+void CudaTransformer::join_copies(cudaStream_t stream) {
+    if (stager_) stager_->join(stream);
 }
 
 void CudaTransformer::embed(const StepView& step, cudaStream_t stream) {

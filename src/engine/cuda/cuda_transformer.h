@@ -37,6 +37,10 @@ class CudaTransformer {
     /// otherwise the slots have up to `max_query_tokens`. Can be captured.
     void enqueue(const StepView& step, bool decode, int64_t max_query_tokens, cudaStream_t stream);
 
+    /// Joins the copies that enqueue() began for the next pass into `stream`: after everything that
+    /// this pass's results need.
+    void join_copies(cudaStream_t stream);
+
     /// Of the slots' last rows after enqueue(), [sequences, logits_stride()], device memory.
     const float* logits() const { return logits_; }
     int64_t logits_stride() const;

@@ -6,16 +6,12 @@
 #include "base/error.h"
 #include "ops/cuda/check.h"
 #include "ops/ops.h"
+#include "ops/sampling/rules.h"
 
 namespace dak::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 16;  // of each array; the widest load of a kernel
-
-bool needs_history(const ops::Sampling& sampling) {
-    return sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
-           sampling.frequency_penalty != 0.0f;
-}
 
 bool dynamic_rope(const ModelConfig& config) {
     return config.rope && config.rope->scaling == RopeScaling::kDynamic;
@@ -145,20 +141,21 @@ void StepInputs::upload(const StepShape& shape, cudaStream_t stream) const {
 void StepInputs::upload_history(std::span<const SequenceChunk> chunks, std::span<const Draw> draws,
                                 cudaStream_t stream) const {
     size_t draw = 0;
-    int64_t end = 0;
     for (size_t slot = 0; slot < chunks.size(); ++slot) {
         if (!chunks[slot].wants_token) continue;
         const Draw& drawn = draws[draw++];
-        if (!needs_history(*drawn.sampling)) continue;
+        if (!ops::has_penalties(*drawn.sampling)) continue;
+        const auto length = static_cast<int64_t>(drawn.prompt.size() + drawn.output.size());
+        require(length <= limits_.max_tokens,
+                "a history of {} tokens in a step that has room for {}", length,
+                limits_.max_tokens);
         const int64_t begin = static_cast<int64_t>(slot) * limits_.max_tokens;
-        int32_t* to = std::ranges::copy(drawn.prompt, host_history_ + begin).out;
-        end = std::ranges::copy(drawn.output, to).out - host_history_;
+        std::ranges::copy(drawn.output, std::ranges::copy(drawn.prompt, host_history_ + begin).out);
+        check(cudaMemcpyAsync(device_history_ + begin, host_history_ + begin,
+                              static_cast<size_t>(length) * sizeof(int32_t), cudaMemcpyHostToDevice,
+                              stream),
+              "token histories");
     }
-    if (end == 0) return;
-    check(
-        cudaMemcpyAsync(device_history_, host_history_, static_cast<size_t>(end) * sizeof(int32_t),
-                        cudaMemcpyHostToDevice, stream),
-        "token histories");
 }
 
 StepView StepInputs::view(const StepShape& shape) const {

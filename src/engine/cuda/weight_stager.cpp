@@ -102,11 +102,14 @@ void WeightStager::after(size_t i, cudaStream_t stream) {
     if (frees_[i]) check(cudaEventRecord(read_[i], stream), "staging weights");
 }
 
-void WeightStager::end_step(cudaStream_t stream) {
+void WeightStager::copy_ahead() {
     for (size_t piece = 0; piece < static_cast<size_t>(schedule_.ahead); ++piece) {
         copy_behind_readers(piece);
     }
     check(cudaEventRecord(join_, copies_), "staging weights");
+}
+
+void WeightStager::join(cudaStream_t stream) {
     check(cudaStreamWaitEvent(stream, join_), "staging weights");
 }
 

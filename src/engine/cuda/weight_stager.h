@@ -17,9 +17,10 @@ namespace dak::cuda {
 /// a step. Works the same under stream capture, and steps that are captured and steps that are not
 /// may follow each other.
 ///
-///     stager.begin_step(stream);
-///     for each product i, in order:  weight = stager.before(i, stream);  ...;  stager.after(i,
-///     stream); stager.end_step(stream);
+///     begin_step(stream)
+///     for each product i, in order:  before(i, stream), the product, after(i, stream)
+///     copy_ahead()
+///     join(stream)
 class WeightStager {
   public:
     /// `weights` are those that a step reads, in order. Takes the ring's memory and fills what
@@ -38,8 +39,11 @@ class WeightStager {
     /// The readers of weight i are the work that `stream` holds now.
     void after(size_t i, cudaStream_t stream);
 
-    /// Enqueues the copies ahead of the next step and joins the copies into `stream`.
-    void end_step(cudaStream_t stream);
+    /// Enqueues the copies ahead of the next step, behind this step's readers.
+    void copy_ahead();
+
+    /// Joins the copies into `stream`; last in a step.
+    void join(cudaStream_t stream);
 
     const StagingSchedule& schedule() const { return schedule_; }
 

@@ -58,10 +58,12 @@ class Graph {
             throw;
         }
         check(cudaStreamEndCapture(stream, &graph), "graph capture");
-        const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
+        cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
         cudaGraphDestroy(graph);
         check(status, "graph instantiation");
-        check(cudaGraphUpload(executable_, stream), "graph upload");
+        status = cudaGraphUpload(executable_, stream);
+        if (status != cudaSuccess) cudaGraphExecDestroy(executable_);
+        check(status, "graph upload");
     }
     Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
     Graph& operator=(Graph&&) = delete;

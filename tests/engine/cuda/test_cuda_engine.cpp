@@ -28,10 +28,15 @@ struct Setting {
     int64_t prefill_chunk = 64;
     int64_t max_batch = 3;
 
-    /// A ring of several laps, in pieces smaller than some of the weights.
-    std::optional<StagingSizes> staging() const {
+    /// The smallest ring, in the smallest pieces: laps and waits as many as can be.
+    std::optional<StagingSizes> staging(const ModelConfig& config,
+                                        const ModelWeights& weights) const {
         if (!staged) return {};
-        return StagingSizes{128 * kKiB, 16 * kKiB};
+        int64_t largest = kAtomBytes;
+        for (const SplitTensor& weight : cuda::streamed_weights(config, weights)) {
+            largest = std::max(largest, weight.remote_bytes());
+        }
+        return StagingSizes{largest, kAtomBytes};
     }
 };
 
@@ -79,7 +84,7 @@ class CudaGolden : public ::testing::TestWithParam<std::filesystem::path> {
                     {.max_batch = setting.max_batch,
                      .max_step_tokens = setting.prefill_chunk + setting.max_batch,
                      .max_tokens = 256,
-                     .staging = setting.staging(),
+                     .staging = setting.staging(c, w),
                      .graphs = setting.graphs});
             }};
         Engine engine(model, load(GetParam(), model, setting), nullptr, options);
@@ -128,7 +133,7 @@ std::vector<float> logits_after(const ModelConfig& config, const ModelWeights& w
     const cuda::StepLimits limits{shape, 256};
     cuda::StepInputs inputs(config, limits);
     cuda::CudaTransformer transformer(config, weights, cache, cuda::current_gemm_machine(), limits,
-                                      setting.staging());
+                                      setting.staging(config, weights));
     inputs.fill(shape, chunks, draws);
     inputs.upload(shape, nullptr);
     transformer.enqueue(inputs.view(shape), false, most, nullptr);
@@ -207,12 +212,74 @@ TEST_P(CudaGolden, GreedyTokensEqualHuggingFaceUpToRounding) {
 TEST_P(CudaGolden, GraphsAndEagerStepsGiveTheSameTokens) {
     for (const bool staged : {false, true}) {
         for (const int64_t chunk : {16, 256}) {
-            Setting setting{.ratio = 0.3, .staged = staged, .prefill_chunk = chunk, .max_batch = 6};
+            Setting setting{.ratio = staged ? 1.0 : 0.3,
+                            .staged = staged,
+                            .prefill_chunk = chunk,
+                            .max_batch = 6};
             SCOPED_TRACE(::testing::Message() << setting);
             const auto with_graphs = generate(setting);
             EXPECT_EQ(generate(setting), with_graphs) << "again";
             setting.graphs = false;
             EXPECT_EQ(generate(setting), with_graphs);
+        }
+    }
+}
+
+/// Logits of the tokens that Hugging Face chose, step by step, when they are fed to decode steps.
+std::vector<float> forced_logits(const ModelConfig& config, const ModelWeights& weights,
+                                 const GoldenPrompt& prompt, const Setting& setting) {
+    KvCache cache({config.num_kv_heads, config.head_dim, config.dtype}, config.num_layers, 4,
+                  std::llround(4 * setting.ratio), memory_of(setting.remote));
+    const auto length = static_cast<int64_t>(prompt.prompt.size());
+    const auto steps = static_cast<int64_t>(prompt.greedy.size());
+    const auto pages = cache.allocate(KvCache::pages_for(length + steps));
+    const cuda::StepLimits limits{{length, 1}, 256};
+    cuda::StepInputs inputs(config, limits);
+    cuda::CudaTransformer transformer(config, weights, cache, cuda::current_gemm_machine(), limits,
+                                      setting.staging(config, weights));
+    const ops::Sampling greedy;
+    const std::vector<Draw> draws = {{&greedy, prompt.prompt, {}}};
+    std::vector<float> logits;
+    for (int64_t step = 0; step < steps; ++step) {
+        const std::span<const int32_t> tokens =
+            step == 0
+                ? std::span<const int32_t>(prompt.prompt)
+                : std::span<const int32_t>(prompt.greedy).subspan(static_cast<size_t>(step - 1), 1);
+        const int64_t past = step == 0 ? 0 : length + step - 1;
+        const auto count = static_cast<int64_t>(tokens.size());
+        const std::vector<SequenceChunk> chunks = {{.tokens = tokens,
+                                                    .past = past,
+                                                    .pages = pages,
+                                                    .rope_length = std::max(past + count, length)}};
+        const cuda::StepShape shape{count, 1};
+        inputs.fill(shape, chunks, draws);
+        inputs.upload(shape, nullptr);
+        transformer.enqueue(inputs.view(shape), step > 0, count, nullptr);
+        transformer.join_copies(nullptr);
+        float logit = 0;
+        const int32_t chosen = prompt.greedy[static_cast<size_t>(step)];
+        cuda::check(cudaMemcpy(&logit, transformer.logits() + chosen, sizeof(float),
+                               cudaMemcpyDeviceToHost),
+                    "logit");
+        logits.push_back(logit);
+    }
+    return logits;
+}
+
+TEST_P(CudaGolden, DecodeStepsErrAsLittle) {
+    for (const Setting& setting : {Setting{DType::kBF16, 0.0}, Setting{DType::kF16, 0.5},
+                                   Setting{DType::kF16, 1.0, Remote::kLoopback},
+                                   Setting{DType::kF16, 1.0, Remote::kHost, true}}) {
+        SCOPED_TRACE(::testing::Message() << setting);
+        const ModelConfig model = config(setting.dtype);
+        const ModelWeights weights = load(GetParam(), model, setting);
+        for (const GoldenPrompt& prompt : prompts_) {
+            const std::vector<float> logits = forced_logits(model, weights, prompt, setting);
+            for (size_t step = 0; step < logits.size(); ++step) {
+                EXPECT_NEAR(logits[step], prompt.greedy_logits[step],
+                            2 * reference_error(GetParam(), setting.dtype))
+                    << "prompt of " << prompt.prompt.size() << " tokens, step " << step;
+            }
         }
     }
 }
