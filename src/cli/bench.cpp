@@ -159,8 +159,7 @@ class Bench {
     void operator()() {
         if (command_.json) write_json();  // a path that cannot be written is told first
         const GpuInfo& gpu = system_.gpus.front();
-        fmt::print("{} on {}, driver {}, remote tier {}\n\n", command_.model, gpu.name,
-                   system_.driver.version, command_.gpu.remote.value_or("host"));
+        fmt::print("{} on {}, driver {}\n\n", command_.model, gpu.name, system_.driver.version);
         fmt::print(
             "{:>6} {:>6} {:>7} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>7}\n",
             "batch", "prompt", "ratio", "policy", "transp.", "TPOT ms", "TTFT ms", "tokens/s",
@@ -190,7 +189,7 @@ class Bench {
 
     std::vector<Case> cases() const {
         std::vector<std::optional<double>> ratios(command_.ratios.begin(), command_.ratios.end());
-        if (ratios.empty()) ratios.push_back(command_.gpu.offload_ratio);
+        if (ratios.empty()) ratios.push_back({});
         std::vector<Case> cases;
         for (const int64_t batch : command_.batches) {
             for (const int64_t prompt : command_.prompts) {
@@ -270,7 +269,7 @@ class Bench {
                          {"prompt", item.workload.prompt},
                          {"output", item.workload.output},
                          {"ratio", plan.offload_ratio()},
-                         {"tier", command_.gpu.remote.value_or("host")},
+                         {"tier", planned.remote},
                          {"transport", std::string(name_of(plan.transport))},
                          {"asked_transport", item.transport},
                          {"policy", item.policy},
@@ -290,7 +289,7 @@ class Bench {
     std::vector<PlotPanel> panels() const {
         PlotPanel eb;
         eb.title = fmt::format("{}, {} output tokens, remote tier {}", command_.model,
-                               command_.output, command_.gpu.remote.value_or("host"));
+                               command_.output, rows_.front()["tier"].get<std::string>());
         eb.x_label = "offload ratio, %";
         eb.y_label = "effective bandwidth, GB/s";
         PlotPanel tpot = eb;

@@ -109,8 +109,9 @@ GpuPlan plan_on_gpu(const ModelConfig& config, const Workload& workload, const G
 
     GpuPlan result{.plan = {},
                    .profile = choose_hardware(gpu.hardware, gpu.remote, system),
+                   .remote = {},
                    .options = options};
-    const std::string remote = gpu.remote.value_or("host");
+    const std::string& remote = result.remote = gpu.remote.value_or(result.profile.remote);
     const PlanOptions wanted = plan_options(gpu, options);
     result.plan =
         make_plan(config, workload, result.profile, budgets_of(gpu, system, remote), wanted);

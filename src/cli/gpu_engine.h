@@ -30,7 +30,10 @@ struct GpuOptions {
     /// The first of the given options that has a meaning on a GPU only; empty: none was given.
     std::string gpu_only_option() const;
 };
+/// Budgets, tiers and rules.
 void add_gpu_options(CLI::App& command, const std::string& group, GpuOptions& options);
+/// Ratio, policy and transport; a benchmark has lists of these instead.
+void add_placement_choices(CLI::App& command, const std::string& group, GpuOptions& options);
 
 /// Why this program cannot run models on this machine's first GPU; empty: it can.
 std::string gpu_obstacle(const SystemInfo& system);
@@ -44,6 +47,7 @@ WeightSource random_weight_source(const ModelConfig& config, uint64_t seed);
 struct GpuPlan {
     Plan plan;
     HardwareProfile profile;
+    std::string remote;     ///< "host", "peer:N"
     EngineOptions options;  ///< of the engine that runs the plan
     std::string warning{};  ///< what the user's placement costs needlessly; empty: nothing
 };

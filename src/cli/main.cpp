@@ -24,6 +24,8 @@ constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
 constexpr int kInterrupted = 130;
 
+constexpr std::string_view kCannotWrite = "cannot write to standard output";
+
 /// One line whatever names from a model's files it quotes: control characters are spelled out.
 std::string on_one_line(std::string_view message) {
     std::string line;
@@ -103,6 +105,8 @@ int run_and_report(int argc, char** argv) {
         return report_failure(
             "out of host memory; 'dak info' shows how much there is and what limits it");
     } catch (const std::exception& error) {
+        // fmt throws where standard output cannot be written.
+        if (std::ferror(stdout) != 0) return report_failure(kCannotWrite);
         return report_failure(fmt::format("internal error: {}; please report it", error.what()));
     }
 }
@@ -124,8 +128,7 @@ int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_DFL);
     const int status = run_and_report(argc, argv);
     if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && status == 0) {
-        return report_failure(
-            fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+        return report_failure(fmt::format("{}: {}", kCannotWrite, std::strerror(errno)));
     }
     return status;
 }

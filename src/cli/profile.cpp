@@ -56,16 +56,16 @@ HardwareProfile measure(const SystemInfo& system, const std::string& remote) {
 void run_profile(const ProfileCommand& command) {
     check_remote(command.remote);
     SystemInfo system = gather_system();
-    require(!system.gpus.empty(), "there is no GPU to measure here ('dak info' says why)");
+    require(!system.gpus.empty(), "there is no GPU to measure here: the NVIDIA driver shows none");
     const std::filesystem::path path = profile_path(system, system.gpus.front(), command.remote);
     const bool known = path_exists(path) && !command.force;
     const HardwareProfile profile =
         known ? read_hardware_profile(path) : measure(system, command.remote);
+    if (command.output) write_hardware_profile(*command.output, profile);
     if (!known) {
         write_hardware_profile(path, profile);
         system = gather_system();  // an idle GPU lowers its link; now it has worked
     }
-    if (command.output) write_hardware_profile(*command.output, profile);
     const std::filesystem::path plot = command.plot
                                            ? std::filesystem::path(*command.plot)
                                            : std::filesystem::path(path).replace_extension(".svg");

@@ -140,12 +140,16 @@ class Run {
                                    : start_on_cpu(kv_pages, engine, system);
     }
 
+    /// Why `--device auto` computes on the CPU; empty: it does not.
+    std::string cpu_reason(const SystemInfo& system) const {
+        const std::string obstacle = gpu_obstacle(system);
+        if (!obstacle.empty() || config_.dtype != DType::kF32) return obstacle;
+        return "the weights are fp32, and the GPU computes in 16 bits: --dtype bf16";
+    }
+
     bool runs_on_gpu(const SystemInfo& system) const {
         if (options_.device == "cpu") return false;
-        std::string obstacle = gpu_obstacle(system);
-        if (obstacle.empty() && options_.device == "auto" && config_.dtype == DType::kF32) {
-            obstacle = "the weights are fp32, and the GPU computes in 16 bits (--dtype bf16)";
-        }
+        const std::string obstacle = cpu_reason(system);
         require(obstacle.empty() || options_.device == "auto", "--device gpu: {}", obstacle);
         if (!obstacle.empty() && !system.gpus.empty()) {
             note(fmt::format("Running on the CPU: {}.\n", obstacle));
@@ -173,8 +177,8 @@ class Run {
     std::unique_ptr<Engine> start_on_cpu(int64_t kv_pages, EngineOptions engine,
                                          const SystemInfo& system) {
         const std::string misplaced = options_.gpu.gpu_only_option();
-        require(misplaced.empty(),
-                "{} places data on a GPU, but this runs on the CPU; leave it out", misplaced);
+        require(misplaced.empty(), "{} is for the GPU, but this runs on the CPU ({}); leave it out",
+                misplaced, options_.device == "cpu" ? "--device cpu" : cpu_reason(system));
         const double ratio = options_.gpu.offload_ratio.value_or(0);
         engine.kv_pages = kv_pages;
         engine.kv_remote_pages = std::llround(static_cast<double>(kv_pages) * ratio);
@@ -464,6 +468,7 @@ void add_engine_options(CLI::App& command, RunOptions& options) {
     };
     add("--device", options.device, "Where to compute; auto: on the GPU if it can", "WORD")
         ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
+    add_placement_choices(command, group, options.gpu);
     add_gpu_options(command, group, options.gpu);
     add("--dtype", options.dtype, "Type of the weights; auto: the checkpoint's", "TYPE")
         ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));

@@ -59,8 +59,11 @@ std::optional<HardwareProfile> preset_of(std::string_view gpu_name, std::string_
 std::optional<HardwareProfile> find_profile(const SystemInfo& system, std::string_view remote) {
     if (system.gpus.empty()) return {};
     const GpuInfo& gpu = system.gpus.front();
-    const std::filesystem::path path = profile_path(system, gpu, remote);
-    if (path_exists(path)) return read_hardware_profile(path);
+    // Without a home there is no measured profile either.
+    if (has_profile_cache()) {
+        const std::filesystem::path path = profile_path(system, gpu, remote);
+        if (path_exists(path)) return read_hardware_profile(path);
+    }
     return preset_of(gpu.name, remote);
 }
 

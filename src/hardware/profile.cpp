@@ -124,13 +124,13 @@ std::string slug(std::string_view text) {
     return result;
 }
 
+/// Below $XDG_CACHE_HOME or $HOME; empty: neither is set.
 std::filesystem::path cache_folder() {
     if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
         return std::filesystem::path(cache) / "dak";
     }
     const char* const home = std::getenv("HOME");
-    require(home != nullptr && *home != '\0',
-            "no folder for measured profiles: set HOME or XDG_CACHE_HOME");
+    if (home == nullptr || *home == '\0') return {};
     return std::filesystem::path(home) / ".cache" / "dak";
 }
 
@@ -241,8 +241,11 @@ void write_hardware_profile(const std::filesystem::path& path, const HardwarePro
     require(!error, "{}: cannot be written: {}", path.string(), error.message());
 }
 
+bool has_profile_cache() { return !cache_folder().empty(); }
+
 std::filesystem::path profile_cache_path(std::string_view gpu_uuid, std::string_view driver,
                                          std::string_view link, std::string_view remote) {
+    require(has_profile_cache(), "no folder for measured profiles: set HOME or XDG_CACHE_HOME");
     return cache_folder() / fmt::format("profile-{}-{}-{}-{}.json", slug(gpu_uuid), slug(driver),
                                         slug(link), slug(remote));
 }

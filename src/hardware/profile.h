@@ -102,6 +102,9 @@ HardwareProfile read_hardware_profile(const std::filesystem::path& path);
 /// when it cannot.
 void write_hardware_profile(const std::filesystem::path& path, const HardwareProfile& profile);
 
+/// Whether the environment names a folder for measured profiles.
+bool has_profile_cache();
+
 /// Where the measured profile of a GPU with this driver, link and remote tier belongs: below
 /// $XDG_CACHE_HOME/dak, else ~/.cache/dak.
 std::filesystem::path profile_cache_path(std::string_view gpu_uuid, std::string_view driver,

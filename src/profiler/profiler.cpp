@@ -450,7 +450,7 @@ class Profiler {
 
 HardwareProfile measure_hardware(const SystemInfo& system, const std::string& remote,
                                  const ProfileProgress& progress) {
-    require(!system.gpus.empty(), "there is no GPU to measure here ('dak info' says why)");
+    require(!system.gpus.empty(), "there is no GPU to measure here: the NVIDIA driver shows none");
     progress("memory", 0);
     check(cudaSetDevice(0), "first GPU");
     return Profiler(system, remote).measure(progress);

@@ -108,7 +108,8 @@ TEST_F(CliRun, NoOptionOfTheGpuIsIgnored) {
                                                           {"--transport", "staged"},
                                                           {"--policy", "uniform"},
                                                           {"--hardware", "gh200"}}) {
-        expect_error(run({"-p", "hi", option, value}), option + " places data on a GPU");
+        expect_error(run({"-p", "hi", option, value}),
+                     option + " is for the GPU, but this runs on the CPU (--device cpu)");
     }
 }
 
