@@ -26,6 +26,10 @@ std::vector<Stretch> cheapest_first(std::span<const CostCurve> curves) {
     return stretches;
 }
 
+double& phase_of(const CostSegment& segment, PhaseBytes& phases) {
+    return segment.slope < 0 ? phases.gaining : segment.slope == 0 ? phases.free : phases.costing;
+}
+
 }  // namespace
 
 std::vector<double> allocate_greedy(std::span<const CostCurve> curves, double offload_bytes) {
@@ -50,12 +54,18 @@ std::vector<double> allocate_greedy(std::span<const CostCurve> curves, double of
 PhaseBytes phases(std::span<const CostCurve> curves) {
     PhaseBytes result;
     for (const CostCurve& curve : curves) {
-        for (const CostSegment& segment : curve) {
-            double& phase = segment.slope < 0    ? result.gaining
-                            : segment.slope == 0 ? result.free
-                                                 : result.costing;
-            phase += segment.bytes;
-        }
+        for (const CostSegment& segment : curve) phase_of(segment, result) += segment.bytes;
+    }
+    return result;
+}
+
+PhaseBytes phases(const CostCurve& curve, double bytes, double unit) {
+    PhaseBytes result;
+    double left = bytes;
+    for (const CostSegment& segment : curve) {
+        const double taken = left < segment.bytes + unit ? left : segment.bytes;
+        phase_of(segment, result) += taken;
+        left -= taken;
     }
     return result;
 }

@@ -23,13 +23,16 @@ using CostCurve = std::vector<CostSegment>;
 /// operations are split alike.
 std::vector<double> allocate_greedy(std::span<const CostCurve> curves, double offload_bytes);
 
-/// Bytes whose slope is negative, zero and positive among the first `offload_bytes` of
-/// allocate_greedy.
+/// Bytes by the sign of their slope: negative, zero, positive.
 struct PhaseBytes {
     double gaining = 0;
     double free = 0;
     double costing = 0;
 };
+/// Of all that the curves have.
 PhaseBytes phases(std::span<const CostCurve> curves);
+/// Of the first `bytes` of a curve; those that reach less than `unit` into a stretch count with the
+/// one before.
+PhaseBytes phases(const CostCurve& curve, double bytes, double unit);
 
 }  // namespace dak

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/units.h"
 
@@ -22,6 +23,7 @@ Division::Division(const std::vector<Operation>& operations) : operations_(opera
             free_atoms_ += operation.units;
         }
     }
+    if (page_bytes_ > 0) period_ = kAtomBytes / std::gcd(page_bytes_, kAtomBytes);
 }
 
 int64_t Division::pinned_units(size_t operation) const {
@@ -87,7 +89,9 @@ std::optional<std::vector<int64_t>> Division::round(double target, const RemoteR
                                                     const Seconds& seconds) const {
     const double wanted =
         free_pages_ > 0 ? spread(target, {}).back() / static_cast<double>(page_bytes_) : 0;
-    const auto below = std::clamp(static_cast<int64_t>(wanted), int64_t{0}, free_pages_);
+    const double clamped = std::clamp(wanted, 0.0, static_cast<double>(free_pages_));
+    const auto below = static_cast<int64_t>(clamped);
+    const auto above = static_cast<int64_t>(std::ceil(clamped));
     std::optional<std::vector<int64_t>> best;
     double best_seconds = std::numeric_limits<double>::infinity();
     const auto consider = [&](int64_t pages) {
@@ -101,18 +105,34 @@ std::optional<std::vector<int64_t>> Division::round(double target, const RemoteR
         best = std::move(units);
     };
     consider(below);
-    consider(below + 1);
-    // Further away only for a budget that nothing nearer meets.
-    for (int64_t distance = 1; !best && distance <= free_pages_; ++distance) {
+    if (above != below) consider(above);
+    if (best) return best;
+    // Further away only for a budget that nothing nearer meets: from where it can be met at all,
+    // through the remainders that pages leave.
+    const int64_t most = pages_within(range.most);
+    const int64_t least = pages_needed(range.least - free_atoms_ * kAtomBytes);
+    const int64_t first = std::max({int64_t{1}, least - above, below - most});
+    for (int64_t distance = first; !best && distance <= first + period_; ++distance) {
         consider(below - distance);
-        consider(below + 1 + distance);
+        consider(above + distance);
     }
     return best;
 }
 
+int64_t Division::pages_within(int64_t limit) const {
+    if (limit < pinned_bytes_) return -1;
+    return page_bytes_ == 0 ? 0 : std::min(free_pages_, (limit - pinned_bytes_) / page_bytes_);
+}
+
+int64_t Division::pages_needed(int64_t bytes) const {
+    if (bytes <= pinned_bytes_ || page_bytes_ == 0) return 0;
+    return ceil_div(bytes - pinned_bytes_, page_bytes_);
+}
+
 int64_t Division::largest(int64_t limit) const {
     int64_t best = -1;
-    for (int64_t pages = 0; pages <= free_pages_ && bytes_of(pages, 0) <= limit; ++pages) {
+    const int64_t most = pages_within(limit);
+    for (int64_t pages = most; pages >= 0 && pages > most - period_; --pages) {
         const int64_t atoms = std::min(free_atoms_, (limit - bytes_of(pages, 0)) / kAtomBytes);
         best = std::max(best, bytes_of(pages, atoms));
     }
@@ -121,7 +141,8 @@ int64_t Division::largest(int64_t limit) const {
 
 std::optional<int64_t> Division::smallest(int64_t needed) const {
     std::optional<int64_t> best;
-    for (int64_t pages = 0; pages <= free_pages_; ++pages) {
+    const int64_t most = std::min(free_pages_, pages_needed(needed));
+    for (int64_t pages = most; pages >= 0 && pages >= most - period_; --pages) {
         const int64_t rest = std::max<int64_t>(0, needed - bytes_of(pages, 0));
         const int64_t atoms = ceil_div(rest, kAtomBytes);
         if (atoms > free_atoms_) continue;

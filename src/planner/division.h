@@ -58,12 +58,18 @@ class Division {
     std::optional<int64_t> atoms_beside(int64_t pages, double target,
                                         const RemoteRange& range) const;
     std::vector<int64_t> units_of(int64_t pages, int64_t atoms, const Spread& spread) const;
+    /// The most pages of at most `limit` bytes with the fixed operations, negative when those are
+    /// more; and the fewest that with them make `bytes`, however many there are.
+    int64_t pages_within(int64_t limit) const;
+    int64_t pages_needed(int64_t bytes) const;
+
     const std::vector<Operation>& operations_;
     int64_t stored_bytes_ = 0;
     int64_t pinned_bytes_ = 0;
     int64_t free_atoms_ = 0;  ///< of the operations that no rule fixes
     int64_t free_pages_ = 0;  ///< zero when a rule fixes the KV cache
     int64_t page_bytes_ = 0;
+    int64_t period_ = 1;  ///< so many pages on, what atoms leave over is the same again
 };
 
 }  // namespace dak

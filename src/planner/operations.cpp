@@ -248,6 +248,20 @@ GpuMemory fixed_memory(const ModelConfig& config, const Workload& workload,
     return memory;
 }
 
+double rough_bytes(const ModelConfig& config, const Workload& workload,
+                   const PlanOptions& options) {
+    const auto batch = static_cast<double>(workload.batch);
+    const double context = static_cast<double>(workload.prompt) +
+                           static_cast<double>(workload.output) + static_cast<double>(kPageTokens);
+    const double kv = batch * context * static_cast<double>(config.num_layers) *
+                      token_layer_bytes(page_layout(config, options.kv_dtype));
+    // A sequence's and a step's: as fixed_memory for one sequence, its lists by the page.
+    const auto one = static_cast<double>(
+        fixed_memory(config, {1, workload.prompt, workload.output}, options).total());
+    return static_cast<double>(footprint(config, {1, 1, 1}, options.kv_dtype).weight_bytes) + kv +
+           batch * one;
+}
+
 Footprint footprint(const ModelConfig& config, const Workload& workload,
                     std::optional<DType> kv_dtype) {
     Footprint result;

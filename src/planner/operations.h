@@ -47,4 +47,7 @@ OtherWork other_work(const ModelConfig& config, const Workload& workload,
 GpuMemory fixed_memory(const ModelConfig& config, const Workload& workload,
                        const PlanOptions& options);
 
+/// About what fixed_memory, the weights and the KV cache come to, without overflow.
+double rough_bytes(const ModelConfig& config, const Workload& workload, const PlanOptions& options);
+
 }  // namespace dak

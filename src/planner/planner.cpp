@@ -16,14 +16,29 @@ namespace dak {
 namespace {
 
 constexpr double kGiga = 1e9;
-constexpr double kMicro = 1e-6;
+/// No plan has sums of sizes beyond 64 bits: neither memory nor a budget may reach an eighth.
+constexpr int64_t kMostBytes = int64_t{1} << 60;
 
-void check(const ModelConfig& config, const Workload& workload, const PlanOptions& options) {
+/// Offload ratios are told, and may be given, to four decimals.
+constexpr int64_t kRatioSteps = 10'000;
+constexpr double kRatioRounding = 0.5 / static_cast<double>(kRatioSteps);
+
+/// "llama-3-8b with batch 8, prompt 32, output 32"
+std::string job_name(const ModelConfig& config, const Workload& workload,
+                     const PlanOptions& options) {
+    return fmt::format("{} with batch {}, prompt {}, output {}",
+                       options.model_name.empty() ? config.architecture : options.model_name,
+                       workload.batch, workload.prompt, workload.output);
+}
+
+void check(const ModelConfig& config, const Workload& workload, const Budgets& budgets,
+           const PlanOptions& options) {
     require(workload.batch > 0 && workload.prompt > 0 && workload.output > 0,
             "a workload needs at least one sequence, one prompt token and one output token, not "
             "batch {}, prompt {}, output {}",
             workload.batch, workload.prompt, workload.output);
-    require(workload.prompt + workload.output <= config.max_position,
+    require(workload.prompt <= config.max_position &&
+                workload.output <= config.max_position - workload.prompt,
             "prompt {} and output {} exceed the model's context of {} tokens", workload.prompt,
             workload.output, config.max_position);
     require(options.prefill_chunk > 0, "the prefill chunk must be above 0, not {}",
@@ -31,6 +46,14 @@ void check(const ModelConfig& config, const Workload& workload, const PlanOption
     if (options.offload_ratio) {
         require(*options.offload_ratio >= 0 && *options.offload_ratio <= 1,
                 "offload ratio {} is not between 0 and 1", *options.offload_ratio);
+    }
+    const double bytes = rough_bytes(config, workload, options);
+    require(bytes < static_cast<double>(kMostBytes),
+            "{}: {:.3g} bytes are more than can be planned; use a smaller batch or shorter prompts",
+            job_name(config, workload, options), bytes);
+    for (const int64_t budget : {budgets.gpu_bytes, budgets.host_bytes}) {
+        require(budget >= 0 && budget < kMostBytes,
+                "a memory budget must be from 0 to 2^60 bytes, not {}", budget);
     }
 }
 
@@ -74,12 +97,18 @@ class Planner {
 
     /// The ratio up to which every remote byte makes the workload faster, when SMs read it.
     double turning_ratio() const {
-        return phases(curves_for(rates_of(Transport::kDirect, {}))).gaining /
+        return (phases(curves_for(rates_of(Transport::kDirect, {}))).gaining +
+                static_cast<double>(division_.pinned_bytes())) /
                static_cast<double>(stored_bytes());
     }
 
+    /// The ratios between which the placement rules leave the choice.
+    double least_ratio() const { return ratio_of(division_.pinned_bytes()); }
+    double most_ratio() const { return ratio_of(division_.largest(stored_bytes())); }
+
     SweepPoint sweep_point(double ratio) const {
         SweepPoint best;
+        best.fits = false;
         double best_seconds = std::numeric_limits<double>::infinity();
         for (const Transport transport : {Transport::kDirect, Transport::kStaged}) {
             if (options_.transport.value_or(transport) != transport) continue;
@@ -89,17 +118,19 @@ class Planner {
             StagingPlan ring;
             if (transport == Transport::kStaged) {
                 ring = ring_for(bytes);
-                rates = rates_of(transport, ring);
+                rates = rates_of(ring.pieces > 0 ? transport : Transport::kDirect, ring);
             }
             const double seconds = seconds_of(bytes, rates);
-            if (seconds >= best_seconds) continue;
-            best_seconds = seconds;
             const double local = static_cast<double>(stored_bytes()) - total +
                                  static_cast<double>(fixed_.total() + ring_bytes(ring));
+            const bool fits = local <= static_cast<double>(budgets_.gpu_bytes) &&
+                              total <= static_cast<double>(budgets_.host_bytes);
+            const bool better = fits == best.fits ? seconds < best_seconds : fits;
+            if (!better) continue;
+            best_seconds = seconds;
             best.offload_ratio = ratio;
-            best.transport = transport;
-            best.fits = local <= static_cast<double>(budgets_.gpu_bytes) &&
-                        total <= static_cast<double>(budgets_.host_bytes);
+            best.transport = rates.transport;
+            best.fits = fits;
             best.tpot_seconds = step_time(operations_, shares_of(bytes), Phase::kDecode, rates,
                                           other_.decode_seconds)
                                     .seconds();
@@ -135,6 +166,10 @@ class Planner {
     }
 
     int64_t stored_bytes() const { return division_.stored_bytes(); }
+
+    double ratio_of(int64_t bytes) const {
+        return static_cast<double>(bytes) / static_cast<double>(stored_bytes());
+    }
 
     /// Bytes that a decode step reads.
     double step_bytes() const {
@@ -188,7 +223,8 @@ class Planner {
     /// How much is to be remote, given what must be.
     double target_bytes(Draft& draft, int64_t needed) const {
         if (options_.offload_ratio) {
-            return *options_.offload_ratio * static_cast<double>(stored_bytes());
+            const double ratio = std::clamp(*options_.offload_ratio, least_ratio(), most_ratio());
+            return ratio * static_cast<double>(stored_bytes());
         }
         const auto least = static_cast<double>(std::max(needed, division_.pinned_bytes()));
         if (options_.policy == PlanPolicy::kUniform ||
@@ -238,6 +274,7 @@ class Planner {
                 draft.ring = ring_for(bytes_of(draft.remote_units));
             }
         } while (ring_bytes(draft.ring) > ring);
+        if (draft.ring.pieces == 0) draft.rates = rates_of(Transport::kDirect, {});
         draft.seconds = seconds_of(bytes_of(draft.remote_units), draft.rates);
         return draft;
     }
@@ -256,22 +293,22 @@ class Planner {
 
     /// A given ratio must be one that the rules leave open.
     void check_ratio() const {
-        const auto stored = static_cast<double>(stored_bytes());
-        const double least = static_cast<double>(division_.pinned_bytes()) / stored;
-        const double most = static_cast<double>(division_.largest(stored_bytes())) / stored;
-        const double rounding = static_cast<double>(kAtomBytes) / stored;
+        const double least = least_ratio();
+        const double most = most_ratio();
+        // What is given may have been rounded, and a little more for the rounding of that.
+        const double rounding = kRatioRounding * 1.000001;
         require(
             *options_.offload_ratio > least - rounding && *options_.offload_ratio < most + rounding,
             "the placement rules allow offload ratios from {:.4f} to {:.4f}, not {:.4g}", least,
             most, *options_.offload_ratio);
     }
 
-    /// Whether the workload can be run within `budgets`, the offload ratio left open.
-    bool fits(const Budgets& budgets) const {
-        PlanOptions open = options_;
-        open.offload_ratio.reset();
-        const Planner planner(config_, workload_, profile_, budgets, open);
-        return planner.draft_with(options_.transport.value_or(Transport::kDirect)).has_value();
+    /// Whether the workload can be run within `budgets` with this offload ratio, or with any.
+    bool fits(const Budgets& budgets, std::optional<double> ratio = {}) const {
+        Planner other = *this;
+        other.budgets_ = budgets;
+        other.options_.offload_ratio = ratio;
+        return other.draft_with(options_.transport.value_or(Transport::kDirect)).has_value();
     }
 
     /// The smallest value above `low` for which `holds` is true, as it then stays; it holds at
@@ -309,27 +346,31 @@ class Planner {
     /// Of a given ratio that does not fit although another would.
     [[noreturn]] void refuse_ratio(const std::string& job) const {
         const double ratio = *options_.offload_ratio;
-        const auto stored = static_cast<double>(stored_bytes());
-        const auto remote = static_cast<int64_t>(ratio * stored);
-        const double most = static_cast<double>(budgets_.host_bytes) / stored;
-        require(
-            remote <= budgets_.host_bytes,
-            "{}: offload ratio {:.4g} needs {} of memory for the remote tier, but the budget is "
-            "{}; the largest ratio that fits is {:.4f}",
-            job, ratio, format_bytes(remote), format_bytes(budgets_.host_bytes),
-            std::floor(1e4 * most) / 1e4);
-        const double least = static_cast<double>(overflow(0)) / stored;
-        fail(
-            "{}: offload ratio {:.4g} leaves {} for the GPU, but the budget is {}; the smallest "
-            "ratio that fits is {:.4f}",
-            job, ratio, format_bytes(stored_bytes() - remote + fixed_.total()),
-            format_bytes(budgets_.gpu_bytes), std::ceil(1e4 * least) / 1e4);
+        const auto remote = static_cast<int64_t>(ratio * static_cast<double>(stored_bytes()));
+        const auto works = [&](int64_t steps) {
+            return fits(budgets_, static_cast<double>(steps) / kRatioSteps);
+        };
+        const auto told = [](std::string_view which, int64_t steps) {
+            return fmt::format("; the {} ratio that fits is {:.4f}", which,
+                               static_cast<double>(steps) / kRatioSteps);
+        };
+        const int64_t limit = std::min(budgets_.host_bytes, division_.largest(stored_bytes()));
+        const auto most = static_cast<int64_t>(ratio_of(limit) * kRatioSteps);
+        require(remote <= budgets_.host_bytes,
+                "{}: offload ratio {:.4g} needs {} of memory for the remote tier, but the budget "
+                "is {}{}",
+                job, ratio, format_bytes(remote), format_bytes(budgets_.host_bytes),
+                works(most) ? told("largest", most) : "");
+        const int64_t least = std::max(overflow(0), division_.pinned_bytes());
+        const auto below = static_cast<int64_t>(std::ceil(ratio_of(least) * kRatioSteps)) - 1;
+        fail("{}: offload ratio {:.4g} leaves {} for the GPU, but the budget is {}{}", job, ratio,
+             format_bytes(stored_bytes() - remote + fixed_.total()),
+             format_bytes(budgets_.gpu_bytes),
+             works(most) ? told("smallest", first(below, most, works)) : "");
     }
 
     [[noreturn]] void refuse() const {
-        const std::string job =
-            fmt::format("{} with batch {}, prompt {}, output {}", config_.architecture,
-                        workload_.batch, workload_.prompt, workload_.output);
+        const std::string job = job_name(config_, workload_, options_);
         require(division_.pinned_bytes() <= budgets_.host_bytes,
                 "{}: the placement rules put {} into the remote tier, whose budget is {}", job,
                 format_bytes(division_.pinned_bytes()), format_bytes(budgets_.host_bytes));
@@ -348,7 +389,7 @@ class Planner {
 
     Plan describe(const Draft& draft) const {
         Plan plan;
-        plan.model = config_.architecture;
+        plan.model = options_.model_name.empty() ? config_.architecture : options_.model_name;
         plan.hardware = profile_.name;
         plan.workload = workload_;
         plan.budgets = budgets_;
@@ -416,26 +457,43 @@ class Planner {
         return entry;
     }
 
-    static void set_phases(const Draft& draft, Plan& plan) {
-        const PhaseBytes bounds = phases(draft.curves);
+    /// Each operation's remote bytes by its own curve. What a whole unit reaches beyond a stretch
+    /// counts with the stretch.
+    void set_phases(const Draft& draft, Plan& plan) const {
+        PhaseBytes sum;
+        for (size_t i = 0; i < operations_.size(); ++i) {
+            const auto unit = static_cast<double>(operations_[i].unit_bytes);
+            const auto bytes = static_cast<double>(draft.remote_units[i]) * unit;
+            const CostCurve curve = cost_curve(operations_[i], draft.rates);
+            const PhaseBytes part = phases(curve, bytes, unit);
+            sum.gaining += part.gaining;
+            sum.free += part.free;
+        }
         const int64_t remote = plan.remote_weight_bytes + plan.remote_kv_bytes;
-        const auto first = std::min(remote, static_cast<int64_t>(bounds.gaining));
-        const auto second = std::min(remote - first, static_cast<int64_t>(bounds.free));
-        plan.phase_bytes = {first, second, remote - first - second};
+        const int64_t gaining = std::min<int64_t>(remote, std::llround(sum.gaining));
+        const int64_t free = std::min<int64_t>(remote - gaining, std::llround(sum.free));
+        plan.phase_bytes = {gaining, free, remote - gaining - free};
     }
 
     void explain(const Draft& best, const std::vector<Draft>& drafts, Plan& plan) const {
         const int64_t needed = overflow(plan.gpu.ring_bytes);
-        plan.why.push_back(
-            needed == 0
-                ? fmt::format("Everything fits the GPU: {} of {}.",
-                              format_bytes(stored_bytes() + fixed_.total()),
-                              format_bytes(budgets_.gpu_bytes))
-                : fmt::format("{} of weights and KV cache must leave the GPU: they and {} of other "
-                              "needs exceed its {}.",
-                              format_bytes(needed),
-                              format_bytes(fixed_.total() + plan.gpu.ring_bytes),
-                              format_bytes(budgets_.gpu_bytes)));
+        const int64_t pinned = division_.pinned_bytes();
+        if (needed > 0) {
+            plan.why.push_back(fmt::format(
+                "{} of weights and KV cache must leave the GPU: they and {} of other needs exceed "
+                "its {}.",
+                format_bytes(needed), format_bytes(fixed_.total() + plan.gpu.ring_bytes),
+                format_bytes(budgets_.gpu_bytes)));
+        } else {
+            plan.why.push_back(fmt::format(
+                "Everything {} the GPU: {} of {}.", pinned > 0 ? "would fit" : "fits",
+                format_bytes(stored_bytes() + fixed_.total()), format_bytes(budgets_.gpu_bytes)));
+        }
+        if (pinned > 0) {
+            plan.why.push_back(fmt::format(
+                "The placement rules put {} into the remote tier{}.", format_bytes(pinned),
+                pinned > needed ? ", which memory does not demand" : ""));
+        }
         if (options_.offload_ratio) {
             plan.why.push_back(
                 fmt::format("The offload ratio was given: {:.4g}.", *options_.offload_ratio));
@@ -449,7 +507,10 @@ class Planner {
                 "Offloading more than needed would gain {:.1f}%, less than the {:.1f}% that count.",
                 100 * best.gain, 100 * options_.min_gain));
         }
-        if (drafts.size() == 2 && plan.remote_weight_bytes + plan.remote_kv_bytes > 0) {
+        if (options_.transport == Transport::kStaged && plan.transport == Transport::kDirect) {
+            plan.why.emplace_back(
+                "The staged transport has nothing to do: no weight that a step streams is remote.");
+        } else if (drafts.size() == 2 && drafts[0].rates.transport != drafts[1].rates.transport) {
             plan.why.push_back(fmt::format(
                 "Transport {}: {:.4g} s for the workload; {} would take {:.4g} s.",
                 name_of(best.rates.transport), best.seconds,
@@ -457,13 +518,27 @@ class Planner {
                                                                    : Transport::kDirect),
                 std::max(drafts[0].seconds, drafts[1].seconds)));
         }
+        explain_engine(plan);
+    }
+
+    /// What `dak run` refuses.
+    void explain_engine(Plan& plan) const {
+        const DType kv_dtype = options_.kv_dtype.value_or(config_.dtype);
+        if (config_.dtype == DType::kF32) {
+            plan.why.emplace_back(
+                "The GPU engine does not run it: it takes bf16 and fp16 weights.");
+        } else if (kv_dtype != config_.dtype) {
+            plan.why.push_back(fmt::format(
+                "The GPU engine does not run it: its KV cache has the type of the weights, {}.",
+                name_of(config_.dtype)));
+        }
     }
 
     const ModelConfig& config_;
     const Workload& workload_;
     const HardwareProfile& profile_;
-    const Budgets& budgets_;
-    const PlanOptions& options_;
+    Budgets budgets_;
+    PlanOptions options_;
     std::vector<Operation> operations_;
     OtherWork other_;
     GpuMemory fixed_;
@@ -534,20 +609,23 @@ PlacementRule parse_placement_rule(std::string_view text) {
 
 Plan make_plan(const ModelConfig& config, const Workload& workload, const HardwareProfile& profile,
                const Budgets& budgets, const PlanOptions& options) {
-    check(config, workload, options);
+    check(config, workload, budgets, options);
     return Planner(config, workload, profile, budgets, options).make();
 }
 
 std::vector<SweepPoint> sweep_offload_ratio(const ModelConfig& config, const Workload& workload,
                                             const HardwareProfile& profile, const Budgets& budgets,
                                             const PlanOptions& options) {
-    check(config, workload, options);
+    check(config, workload, budgets, options);
     const Planner planner(config, workload, profile, budgets, options);
-    std::vector<double> ratios;
+    const double least = planner.least_ratio();
+    const double most = planner.most_ratio();
+    std::vector<double> ratios = {least, most};
     for (int percent = 0; percent <= 100; percent += 5) ratios.push_back(percent / 100.0);
     for (const double factor : {0.5, 0.9, 1.0, 1.1, 1.5}) {
-        ratios.push_back(std::min(1.0, factor * planner.turning_ratio()));
+        ratios.push_back(factor * planner.turning_ratio());
     }
+    std::erase_if(ratios, [&](double ratio) { return ratio < least || ratio > most; });
     std::ranges::sort(ratios);
     ratios.erase(std::unique(ratios.begin(), ratios.end()), ratios.end());
     std::vector<SweepPoint> points;

@@ -56,6 +56,7 @@ struct MemoryReserves {
 };
 
 struct PlanOptions {
+    std::string model_name;  ///< for the plan and for refusals; empty: the architecture's
     PlanPolicy policy = PlanPolicy::kGreedy;
     /// Remote bytes / all bytes of weights and KV cache. Nothing: as the memory demands, or up to
     /// the turning point where that makes the workload faster by `min_gain`.
@@ -112,7 +113,7 @@ struct StagingPlan {
 };
 
 struct Plan {
-    std::string model;     ///< architecture, until somebody who knows a better name sets it
+    std::string model;     ///< PlanOptions::model_name, or the architecture
     std::string hardware;  ///< profile name
     Workload workload;
     Budgets budgets;
@@ -170,9 +171,10 @@ struct SweepPoint {
     bool fits = true;  ///< in the GPU budget
 };
 
-/// What the cost model says at ratios 0..1 in steps of 5%, at the turning point and around it, with
-/// bytes divided to the fraction of a page, so that the curve is smooth. The budgets set `fits`
-/// only.
+/// What the cost model says at ratios 0..1 in steps of 5%, at the turning point and around it, as
+/// far as the rules allow, with bytes divided to the fraction of a page, so that the curve is
+/// smooth. The budgets set `fits` only; where one transport fits and the other does not, it is
+/// taken.
 std::vector<SweepPoint> sweep_offload_ratio(const ModelConfig& config, const Workload& workload,
                                             const HardwareProfile& profile, const Budgets& budgets,
                                             const PlanOptions& options = {});

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <random>
 
@@ -409,6 +410,266 @@ TEST(Planner, SaysWhichGivenRatioWouldFit) {
     make_plan(config, {8, 32, 32}, profile, {30 * kGiB, kPlenty}, options);
     *options.offload_ratio -= 2e-4;
     EXPECT_THROW(make_plan(config, {8, 32, 32}, profile, {30 * kGiB, kPlenty}, options), Error);
+}
+
+std::string refusal(const ModelConfig& config, const Workload& workload,
+                    const HardwareProfile& profile, const Budgets& budgets,
+                    const PlanOptions& options = {}) {
+    try {
+        make_plan(config, workload, profile, budgets, options);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "no refusal";
+}
+
+/// The number after `words`.
+double number_after(const std::string& words, const std::string& message) {
+    const size_t at = message.find(words);
+    EXPECT_NE(at, std::string::npos) << message;
+    return at == std::string::npos ? -1 : std::stod(message.substr(at + words.size()));
+}
+
+TEST(Planner, NotAPageGoesRemoteWhenNothingMustAndNothingPays) {
+    const HardwareProfile profile = hardware_preset("h100-pcie");
+    const ModelConfig config = preset_config("qwen3-8b");
+    const Workload workload = {128, 512, 500};
+    const Plan plan = make_plan(config, workload, profile, budgets_of(profile));
+    EXPECT_EQ(remote_bytes(plan), 0);
+    PlanOptions options;
+    options.offload_ratio = 0;
+    EXPECT_EQ(remote_bytes(make_plan(config, workload, profile, budgets_of(profile), options)), 0);
+}
+
+TEST(Planner, SweepsTheRatiosThatRulesAllow) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = preset_config("opt-30b");
+    const auto sweep = [&](std::initializer_list<const char*> rules) {
+        PlanOptions options;
+        for (const char* rule : rules) options.rules.push_back(parse_placement_rule(rule));
+        return sweep_offload_ratio(config, {8, 32, 32}, profile, budgets_of(profile), options);
+    };
+    const std::vector<SweepPoint> local = sweep({"*=local"});
+    ASSERT_EQ(local.size(), 1u);
+    EXPECT_EQ(local.front().offload_ratio, 0);
+    const std::vector<SweepPoint> all = sweep({});
+    EXPECT_EQ(all.front().offload_ratio, 0);
+    EXPECT_EQ(all.back().offload_ratio, 1);
+
+    const std::vector<SweepPoint> part = sweep({"layers.*.up=remote", "layers.*.down=local"});
+    const double mlp_share = 48 * 4.0 * 7168 * 7168 * 2 / (60.6e9);  // of either matrix, about
+    EXPECT_GT(part.size(), 5u);
+    EXPECT_NEAR(part.front().offload_ratio, mlp_share, 0.02);
+    EXPECT_NEAR(part.back().offload_ratio, 1 - mlp_share, 0.02);
+    for (size_t i = 1; i < part.size(); ++i) {
+        EXPECT_GT(part[i].offload_ratio, part[i - 1].offload_ratio);
+    }
+    // The ends are plans that the rules leave.
+    PlanOptions options;
+    options.rules = {parse_placement_rule("layers.*.up=remote"),
+                     parse_placement_rule("layers.*.down=local")};
+    for (const double ratio : {part.front().offload_ratio, part.back().offload_ratio}) {
+        options.offload_ratio = ratio;
+        EXPECT_NEAR(
+            make_plan(config, {8, 32, 32}, profile, {kPlenty, kPlenty}, options).offload_ratio(),
+            ratio, 1e-6);
+    }
+}
+
+TEST(Planner, StagedWithNothingToStageIsDirect) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = preset_config("opt-6.7b");
+    PlanOptions options;
+    for (const char* rule : {"kv=remote", "layers.*=local", "pos*=local", "emb*=local"}) {
+        options.rules.push_back(parse_placement_rule(rule));
+    }
+    const auto planned = [&](Transport transport) {
+        options.transport = transport;
+        return make_plan(config, {8, 100, 28}, profile, budgets_of(profile), options);
+    };
+    const auto same = [&] {
+        const Plan direct = planned(Transport::kDirect);
+        const Plan staged = planned(Transport::kStaged);
+        EXPECT_EQ(staged.transport, Transport::kDirect);
+        EXPECT_DOUBLE_EQ(staged.tpot_seconds, direct.tpot_seconds);
+        EXPECT_DOUBLE_EQ(staged.prefill_seconds, direct.prefill_seconds);
+        EXPECT_THAT(staged.why, testing::Contains(HasSubstr("nothing to do")));
+        EXPECT_THAT(direct.why, testing::Not(testing::Contains(HasSubstr("nothing to do"))));
+    };
+    same();
+    options.rules.clear();
+    options.offload_ratio = 0;
+    same();
+    options.offload_ratio.reset();
+    const auto sweep =
+        sweep_offload_ratio(config, {8, 100, 28}, profile, budgets_of(profile), options);
+    EXPECT_EQ(sweep.front().transport, Transport::kDirect);
+    EXPECT_EQ(sweep.back().transport, Transport::kStaged);
+}
+
+TEST(Planner, SweepPrefersTheTransportThatFits) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = preset_config("llama-3-70b");
+    const Workload workload = {128, 32, 1};
+    const Budgets budgets = {8 * kGiB, profile.remote_memory_bytes};
+    for (const SweepPoint& point : sweep_offload_ratio(config, workload, profile, budgets)) {
+        PlanOptions options;
+        options.offload_ratio = point.offload_ratio;
+        const bool fits = refusal(config, workload, profile, budgets, options) == "no refusal";
+        EXPECT_EQ(point.fits, fits) << point.offload_ratio;
+    }
+}
+
+TEST(Planner, TheRatioThatARefusalNamesWorks) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    for (const char* model : {"opt-30b", "llama-3-8b", "opt-6.7b"}) {
+        const ModelConfig config = preset_config(model);
+        const Workload workload = {8, 32, 32};
+        const Footprint size = footprint(config, workload);
+        for (const Transport transport : {Transport::kDirect, Transport::kStaged}) {
+            for (const double share : {0.3, 0.71}) {
+                const auto gpu = static_cast<int64_t>(
+                    1.3e9 + share * static_cast<double>(size.weight_bytes + size.kv_bytes));
+                PlanOptions options;
+                options.transport = transport;
+                options.offload_ratio = 0.01;
+                const std::string message =
+                    refusal(config, workload, profile, {gpu, kPlenty}, options);
+                options.offload_ratio = number_after("smallest ratio that fits is ", message);
+                EXPECT_EQ(refusal(config, workload, profile, {gpu, kPlenty}, options), "no refusal")
+                    << model << " " << message;
+                *options.offload_ratio -= 1e-4;
+                EXPECT_NE(refusal(config, workload, profile, {gpu, kPlenty}, options), "no refusal")
+                    << model << " " << message;
+
+                const auto host = static_cast<int64_t>(
+                    (1 - share) * static_cast<double>(size.weight_bytes + size.kv_bytes));
+                options.offload_ratio = 0.9;
+                options.offload_ratio =
+                    number_after("largest ratio that fits is ",
+                                 refusal(config, workload, profile, {kPlenty, host}, options));
+                EXPECT_EQ(refusal(config, workload, profile, {kPlenty, host}, options),
+                          "no refusal");
+            }
+        }
+    }
+}
+
+TEST(Planner, TheRatiosThatRulesAllowWork) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = preset_config("opt-6.7b");
+    for (const char* rule :
+         {"layers.*.up=remote", "layers.*.q*=remote", "layers.1*.down=remote", "layers.2.up=0.3"}) {
+        PlanOptions options;
+        options.rules = {parse_placement_rule("*=local"), parse_placement_rule(rule)};
+        options.offload_ratio = 0.99;
+        const std::string message =
+            refusal(config, {8, 32, 32}, profile, {kPlenty, kPlenty}, options);
+        for (const char* words : {"ratios from ", " to "}) {
+            options.offload_ratio = number_after(words, message);
+            EXPECT_EQ(refusal(config, {8, 32, 32}, profile, {kPlenty, kPlenty}, options),
+                      "no refusal")
+                << message;
+        }
+    }
+}
+
+ModelConfig huge_model() {
+    ModelConfig config = preset_config("llama-3-70b");
+    config.num_layers = 1024;
+    config.sliding_window.resize(1024);
+    config.num_kv_heads = 64;
+    config.max_position = int64_t{1} << 30;
+    return config;
+}
+
+TEST(Planner, RefusesWhatSixtyFourBitsCannotCount) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = huge_model();
+    const int64_t all = std::numeric_limits<int64_t>::max();
+    for (const Workload& workload :
+         {Workload{4096, 1'000'000'000, 32}, Workload{65536, 1'000'000'000, 1}, Workload{all, 1, 1},
+          Workload{1, all, all}, Workload{1, 1, all}}) {
+        EXPECT_NE(refusal(config, workload, profile, {kPlenty, kPlenty}), "no refusal");
+        EXPECT_THROW(sweep_offload_ratio(config, workload, profile, {kPlenty, kPlenty}), Error);
+    }
+    EXPECT_THAT(refusal(config, {4096, 1'000'000'000, 32}, profile, {kPlenty, kPlenty}),
+                HasSubstr("more than can be planned"));
+    EXPECT_THAT(refusal(config, {1, 1, 1}, profile, {all, all}), HasSubstr("budget"));
+}
+
+TEST(Planner, RefusesSoon) {
+    // 60 million pages: nothing may go through them one by one.
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    ModelConfig config = preset_config("llama-3-8b");
+    config.max_position = int64_t{1} << 30;
+    const auto begin = std::chrono::steady_clock::now();
+    for (const auto& transport :
+         {std::optional<Transport>(), std::optional<Transport>(Transport::kStaged)}) {
+        PlanOptions options;
+        options.transport = transport;
+        for (const Budgets& budgets :
+             {Budgets{10 * kGiB, 10 * kGiB}, Budgets{kGiB, kPlenty}, Budgets{4096 * kGiB, 1}}) {
+            EXPECT_THAT(refusal(config, {4, 1'000'000'000, 32}, profile, budgets, options),
+                        HasSubstr("smallest GPU budget"));
+        }
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(Planner, WhyNamesTheRulesThatForceOffloading) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    PlanOptions options;
+    options.rules = {parse_placement_rule("layers.*.up=remote")};
+    const Plan plan =
+        make_plan(preset_config("opt-30b"), {8, 32, 32}, profile, budgets_of(profile), options);
+    EXPECT_THAT(plan.why, testing::Contains(HasSubstr("placement rules")));
+    EXPECT_THAT(make_plan(preset_config("opt-30b"), {8, 32, 32}, profile, budgets_of(profile)).why,
+                testing::Not(testing::Contains(HasSubstr("placement rules"))));
+}
+
+TEST(Planner, WhySaysWhatTheGpuEngineDoesNotRun) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    ModelConfig config = preset_config("opt-6.7b");
+    const auto why = [&](std::optional<DType> kv_dtype) {
+        PlanOptions options;
+        options.kv_dtype = kv_dtype;
+        return make_plan(config, {8, 32, 32}, profile, budgets_of(profile), options).why;
+    };
+    const auto told = testing::Contains(HasSubstr("GPU engine"));
+    config.dtype = DType::kBF16;
+    EXPECT_THAT(why({}), testing::Not(told));
+    EXPECT_THAT(why(DType::kBF16), testing::Not(told));
+    EXPECT_THAT(why(DType::kF16), told);
+    config.dtype = DType::kF32;
+    EXPECT_THAT(why({}), told);
+}
+
+TEST(Planner, PhasesCountEachOperationsOwnBytes) {
+    const HardwareProfile profile = hardware_preset("gh200");
+    const ModelConfig config = preset_config("opt-30b");
+    PlanOptions options;
+    options.transport = Transport::kDirect;
+    const auto phases = [&] {
+        return make_plan(config, {8, 32, 32}, profile, {kPlenty, kPlenty}, options).phase_bytes;
+    };
+    // All of one matrix, of which a tenth gains.
+    options.rules = {parse_placement_rule("*=local"), parse_placement_rule("layers.3.up=remote")};
+    const auto ruled = phases();
+    EXPECT_GT(ruled[0], 0);
+    EXPECT_NEAR(static_cast<double>(ruled[0]) / static_cast<double>(ruled[0] + ruled[2]), 0.101,
+                0.002);
+    options.rules = {parse_placement_rule("*=0.05")};
+    EXPECT_EQ(phases()[2], 0);
+    // The same share of all: the table of positions gains nothing, all else up to its x*.
+    options.rules.clear();
+    options.policy = PlanPolicy::kUniform;
+    options.offload_ratio = 0.05;
+    EXPECT_EQ(phases()[2], 0);
+    options.offload_ratio = 0.3;
+    const auto uniform = phases();
+    const double all = static_cast<double>(uniform[0] + uniform[1] + uniform[2]) / 0.3;
+    EXPECT_NEAR(static_cast<double>(uniform[0]) / all, 0.101, 0.003);
 }
 
 }  // namespace
