@@ -11,8 +11,6 @@ namespace dak {
 
 namespace {
 
-constexpr int64_t kGB = 1'000'000'000;
-
 /// The machine that the others are scaled from: measured (bench/results/gemm-h200.json,
 /// docs/split-gemm.md, docs/planner.md).
 HardwareProfile h200_pcie() {
