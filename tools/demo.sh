@@ -8,7 +8,7 @@ small=models/SmolLM2-135M-Instruct
 options=()
 if [ "$MODEL" = $small ]; then
     tools/fetch_smollm2.sh
-    if build/release/dak info --json | grep -q '"name": "host"'; then
+    if build/release/dak info --json | grep -q '"computes_on": "gpu"'; then
         options=(--gpu-memory 1.2GiB)
     fi
 fi

@@ -278,6 +278,7 @@ Json system_report_json(const SystemInfo& info, bool gpu_execution) {
                              {"usable_bytes", tier.usable_bytes}});
     }
     return {{"dak_version", DAK_VERSION},
+            {"computes_on", gpu_execution && !info.gpus.empty() ? "gpu" : "cpu"},
             {"os", info.os},
             {"kernel", text_or_null(info.kernel)},
             {"wsl", info.wsl},

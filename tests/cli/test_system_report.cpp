@@ -92,6 +92,8 @@ TEST(SystemReport, NothingKnown) {
 TEST(SystemReport, Json) {
     const Json report = system_report_json(two_gpus(), true);
     EXPECT_EQ(report["dak_version"], DAK_VERSION);
+    EXPECT_EQ(report["computes_on"], "gpu");
+    EXPECT_EQ(system_report_json(two_gpus(), false)["computes_on"], "cpu");
     EXPECT_EQ(report["cpu"]["worker_threads"], 3);
     EXPECT_EQ(report["memory"]["cgroup_limit_bytes"], 40 * kGiB);
     EXPECT_EQ(report["memory"]["usable_bytes"], 32 * kGiB);
