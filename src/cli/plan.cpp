@@ -45,13 +45,16 @@ ModelConfig config_of(const PlanCommand& command) {
     const bool preset = std::ranges::find(names, command.model) != names.end();
     require(folder || preset, "'{}' is neither a model folder nor a built-in model; there are {}",
             command.model, fmt::join(names, ", "));
-    ModelConfig config = folder ? load_config(command.model) : preset_config(command.model);
-    config.dtype = parse_dtype(command.dtype).value_or(config.dtype);
+    const auto dtype = parse_dtype(command.dtype);
+    if (folder) return load_config(command.model, dtype);
+    ModelConfig config = preset_config(command.model);
+    config.dtype = dtype.value_or(config.dtype);
     return config;
 }
 
 PlanOptions options_of(const PlanCommand& command) {
     PlanOptions options = command.options;
+    options.model_name = command.model;
     options.kv_dtype = parse_dtype(command.kv_dtype);
     if (command.policy == "uniform") options.policy = PlanPolicy::kUniform;
     if (command.transport == "direct") options.transport = Transport::kDirect;
@@ -121,9 +124,8 @@ void run_plan(const PlanCommand& command) {
         return;
     }
     require(!command.plot, "--plot draws what --sweep computes; add --sweep");
-    Plan plan = make_plan(config, command.workload, profile, budgets, options);
-    plan.model = command.model;
-    const auto others = alternatives(config, command.workload, profile, budgets, options);
+    const Plan plan = make_plan(config, command.workload, profile, budgets, options);
+    const auto others = alternatives(config, plan, profile, options);
     if (command.json) {
         fmt::print("{}\n", to_json(plan, others).dump(1));
     } else {

@@ -133,7 +133,7 @@ ModelConfig parse_config(const Json& config_json, const Json& generation, std::s
     return config;
 }
 
-ModelConfig load_config(const std::filesystem::path& model_dir) {
+ModelConfig load_config(const std::filesystem::path& model_dir, std::optional<DType> dtype) {
     require(path_exists(model_dir),
             "{}: no such folder; a model is a Hugging Face folder with config.json and "
             "safetensors files",
@@ -148,7 +148,9 @@ ModelConfig load_config(const std::filesystem::path& model_dir) {
     const Json generation = path_exists(generation_path) ? read_json_file(generation_path) : Json();
 
     ModelConfig config = parse_config(json, generation, model_dir.string());
-    if (!declared_dtype({json, config_path.string()})) {
+    if (dtype) {
+        config.dtype = *dtype;
+    } else if (!declared_dtype({json, config_path.string()})) {
         config.dtype = Checkpoint(model_dir).main_dtype();
     }
     return config;

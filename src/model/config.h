@@ -71,10 +71,10 @@ struct ModelConfig {
     bool has_step(LayerStep step) const;
 };
 
-/// Reads config.json and generation_config.json of a Hugging Face model folder. Where config.json
-/// names no dtype, it is that of most of the checkpoint's bytes. Throws Error naming the field that
-/// is missing, inconsistent or asks for something not supported.
-ModelConfig load_config(const std::filesystem::path& model_dir);
+/// Reads config.json and generation_config.json of a Hugging Face model folder. The dtype is the
+/// one given, else config.json's, else that of most of the checkpoint's bytes. Throws Error naming
+/// the field that is missing, inconsistent or asks for something not supported.
+ModelConfig load_config(const std::filesystem::path& model_dir, std::optional<DType> dtype = {});
 
 /// The same from parsed JSON; `generation` may be null, an unnamed dtype is bf16. `where` names the
 /// model or its folder in errors.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -163,6 +164,9 @@ void add_totals(const Plan& plan, std::string& text) {
         text);
 }
 
+/// By what rounds to a tenth of a percent.
+bool differs(double seconds, double before) { return std::abs(seconds / before - 1) >= 5e-4; }
+
 }  // namespace
 
 std::array<double, 4> seconds_by_bound(const Plan& plan) {
@@ -174,15 +178,20 @@ std::array<double, 4> seconds_by_bound(const Plan& plan) {
     return seconds;
 }
 
-std::vector<Alternative> alternatives(const ModelConfig& config, const Workload& workload,
-                                      const HardwareProfile& profile, const Budgets& budgets,
-                                      const PlanOptions& options) {
+std::vector<Alternative> alternatives(const ModelConfig& config, const Plan& plan,
+                                      const HardwareProfile& profile, const PlanOptions& options) {
+    const Workload& workload = plan.workload;
+    const Budgets& budgets = plan.budgets;
     std::vector<Alternative> result;
     const auto try_with = [&](std::string change, const HardwareProfile& machine,
                               const Budgets& memory, const PlanOptions& choice) {
         try {
-            const Plan plan = make_plan(config, workload, machine, memory, choice);
-            result.push_back({std::move(change), plan.tpot_seconds, plan.total_seconds()});
+            const Plan other = make_plan(config, workload, machine, memory, choice);
+            if (!differs(other.tpot_seconds, plan.tpot_seconds) &&
+                !differs(other.total_seconds(), plan.total_seconds())) {
+                return;
+            }
+            result.push_back({std::move(change), other.tpot_seconds, other.total_seconds()});
         } catch (const Error&) {
             // Still not possible: nothing to tell.
         }
@@ -229,20 +238,18 @@ std::string format_plan(const Plan& plan, const std::vector<Alternative>& altern
 }
 
 std::string format_sweep(const std::vector<SweepPoint>& sweep) {
-    double most = 0;
-    for (const SweepPoint& point : sweep) {
-        most = std::max(most, point.effective_bytes_per_second);
-    }
+    const auto peak = std::ranges::max_element(sweep, {}, &SweepPoint::effective_bytes_per_second);
     std::string text =
         fmt::format("{:>8}{:>12}{:>12}  {:<9}\n", "ratio", "TPOT ms", "EB GB/s", "transport");
-    for (const SweepPoint& point : sweep) {
-        const double share = point.effective_bytes_per_second / most;
+    for (auto it = sweep.begin(); it != sweep.end(); ++it) {
+        const SweepPoint& point = *it;
+        const double share = point.effective_bytes_per_second / peak->effective_bytes_per_second;
         text +=
             fmt::format("{:>8}{:>12.2f}{:>12.0f}  {:<9} {}{}{}\n",
                         fmt::format("{:.1f}%", 100 * point.offload_ratio), 1e3 * point.tpot_seconds,
                         point.effective_bytes_per_second / 1e9, name_of(point.transport),
                         std::string(static_cast<size_t>(share * kBarWidth + 0.5), '#'),
-                        share == 1 ? " peak" : "", point.fits ? "" : " (does not fit)");
+                        it == peak ? " peak" : "", point.fits ? "" : " (does not fit)");
     }
     return text;
 }

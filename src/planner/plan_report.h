@@ -15,11 +15,11 @@ struct Alternative {
     double total_seconds = 0;
 };
 
-/// What more GPU memory, a faster link, room for everything and longer prefill chunks would give.
-/// Changes that leave the workload impossible are left out.
-std::vector<Alternative> alternatives(const ModelConfig& config, const Workload& workload,
-                                      const HardwareProfile& profile, const Budgets& budgets,
-                                      const PlanOptions& options);
+/// What more GPU memory, a faster link, room for everything and longer prefill chunks would give
+/// over the plan, which was made with `config`, `profile` and `options`. Changes that leave the
+/// workload impossible, or its times as they are, are left out.
+std::vector<Alternative> alternatives(const ModelConfig& config, const Plan& plan,
+                                      const HardwareProfile& profile, const PlanOptions& options);
 
 /// The plan for people: a table of the operations with those of all layers in one row, totals,
 /// memory, and why. At most 100 columns.

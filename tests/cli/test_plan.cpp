@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -113,7 +114,24 @@ TEST(CliPlan, ReadsAProfileFileAndAModelFolder) {
     std::filesystem::remove(path);
 }
 
+TEST(CliPlan, DtypeStandsInForOneThatConfigJsonLacks) {
+    const auto folder = std::filesystem::path(testing::TempDir()) / "dak-plan-no-dtype";
+    std::filesystem::create_directories(folder);
+    Json config = parse_json(
+        read_text_file(std::filesystem::path(DAK_TEST_DATA) / "golden/mistral/config.json"), "");
+    config.erase("torch_dtype");
+    config.erase("dtype");
+    std::ofstream(folder / "config.json") << config.dump();
+    const CliResult result =
+        plan({folder, "--hardware", "gh200", "--prompt", "8", "--dtype", "fp16"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(refusal({folder, "--hardware", "gh200", "--prompt", "8"}), HasSubstr("no weights there"));
+    std::filesystem::remove_all(folder);
+}
+
 TEST(CliPlan, RefusesInOneLine) {
+    EXPECT_THAT(refusal({"opt-30b", "--hardware", "gh200", "--gpu-memory", "1GiB"}),
+                HasSubstr("opt-30b with batch 8"));
     EXPECT_THAT(refusal({"opt-31b", "--hardware", "gh200"}), HasSubstr("built-in model"));
     EXPECT_THAT(refusal({"opt-30b", "--hardware", "gh201"}), HasSubstr("built-in machine"));
     EXPECT_THAT(refusal({"opt-30b", "--hardware", "gh200", "--gpu-memory", "1GiB"}),

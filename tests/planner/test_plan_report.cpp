@@ -21,9 +21,7 @@ struct Case {
     Budgets budgets;
 
     Plan plan() const { return make_plan(config, workload, profile, budgets); }
-    std::vector<Alternative> others() const {
-        return alternatives(config, workload, profile, budgets, {});
-    }
+    std::vector<Alternative> others() const { return alternatives(config, plan(), profile, {}); }
 };
 
 Case llama_in_24_gib() {
@@ -52,6 +50,27 @@ TEST(PlanReport, AlternativesHelp) {
     for (const Alternative& other : others) {
         EXPECT_LT(other.total_seconds, plan.total_seconds()) << other.change;
     }
+}
+
+TEST(PlanReport, AlternativesThatChangeNothingAreLeftOut) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const Case it = {preset_config("opt-6.7b"), {8, 32, 32}, profile, {kGiB * 140, kGiB * 480}};
+    EXPECT_THAT(it.others(), testing::IsEmpty());  // everything fits, in one chunk
+    PlanOptions options;
+    options.rules = {parse_placement_rule("layers.*.up=remote")};
+    const Plan plan = make_plan(it.config, it.workload, profile, it.budgets, options);
+    const auto others = alternatives(it.config, plan, profile, options);
+    ASSERT_EQ(others.size(), 1u);
+    EXPECT_EQ(others.front().change, "a link twice as fast");
+}
+
+TEST(PlanReport, OnePeakOfASweep) {
+    SweepPoint point;
+    point.tpot_seconds = 0.01;
+    point.effective_bytes_per_second = 1e12;
+    const std::string text = format_sweep({point, point, point});
+    EXPECT_EQ(text.find("peak"), text.rfind("peak"));
+    EXPECT_THAT(text, HasSubstr("peak"));
 }
 
 TEST(PlanReport, BoundsAddUpToTheStep) {
