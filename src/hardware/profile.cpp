@@ -23,25 +23,45 @@ Json curve_json(const Curve& curve, const char* at, const char* value) {
     return json;
 }
 
-/// A positive, finite number.
-double positive(const JsonFields& fields, std::string_view name) {
+/// What no machine exceeds, so that whatever is computed from a profile stays finite.
+constexpr double kLeastRate = 1e-3;  ///< GB/s, TFLOP/s
+constexpr double kMostRate = 1e6;
+constexpr double kMostTime = 1e6;  ///< us; also of pure numbers
+constexpr int64_t kMostSize = (int64_t{1} << 50) - 1;
+constexpr int64_t kMostSms = 4096;
+
+double number(const JsonFields& fields, std::string_view name, double least, double most) {
     const auto value = fields.get<double>(name);
-    require(std::isfinite(value) && value > 0, "{}: field '{}' must be above 0, not {}",
-            fields.where(), name, value);
+    require(value >= least && value <= most, "{}: field '{}' must be from {} to {}, not {}",
+            fields.where(), name, least, most, value);
     return value;
+}
+
+/// GB/s or TFLOP/s.
+double rate(const JsonFields& fields, std::string_view name) {
+    return number(fields, name, kLeastRate, kMostRate);
 }
 
 double not_negative(const JsonFields& fields, std::string_view name) {
-    const auto value = fields.get<double>(name);
-    require(std::isfinite(value) && value >= 0, "{}: field '{}' must not be below 0, not {}",
-            fields.where(), name, value);
+    return number(fields, name, 0, kMostTime);
+}
+
+int64_t size_field(const JsonFields& fields, std::string_view name, int64_t most = kMostSize) {
+    const auto value = fields.get<int64_t>(name);
+    require(value > 0 && value <= most, "{}: field '{}' must be from 1 to {}, not {}",
+            fields.where(), name, most, value);
     return value;
 }
 
-int64_t size_field(const JsonFields& fields, std::string_view name) {
-    const auto value = fields.get<int64_t>(name);
-    require(value > 0, "{}: field '{}' must be above 0, not {}", fields.where(), name, value);
-    return value;
+/// "host" or "peer:N".
+std::string read_remote(const JsonFields& fields) {
+    const auto remote = fields.get<std::string>("remote");
+    const std::string number = remote.starts_with("peer:") ? remote.substr(5) : "";
+    const bool peer = !number.empty() && number.size() < 4 &&
+                      std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
+    require(remote == "host" || peer, "{}: field 'remote' must be host or peer:N, not '{}'",
+            fields.where(), remote);
+    return remote;
 }
 
 const Json& list_field(const JsonFields& fields, std::string_view name) {
@@ -56,7 +76,7 @@ Curve read_curve(const JsonFields& fields, std::string_view name, const char* at
     Curve curve;
     for (const Json& item : list_field(fields, name)) {
         const JsonFields point(item, fmt::format("{}: {}[{}]", fields.where(), name, curve.size()));
-        curve.push_back({positive(point, at), positive(point, value)});
+        curve.push_back({number(point, at, 1, static_cast<double>(kMostSize)), rate(point, value)});
         require(curve.size() == 1 || curve[curve.size() - 2].at < curve.back().at,
                 "{}: '{}' must ascend", point.where(), at);
     }
@@ -82,8 +102,8 @@ std::vector<WindowPoint> read_sweep(const JsonFields& fields) {
     for (const Json& item : list_field(fields, "window_sweep")) {
         const JsonFields point(item,
                                fmt::format("{}: window_sweep[{}]", fields.where(), sweep.size()));
-        sweep.push_back({static_cast<int>(size_field(point, "remote_ctas")),
-                         static_cast<int>(size_field(point, "slots")),
+        sweep.push_back({static_cast<int>(size_field(point, "remote_ctas", kMostSms)),
+                         static_cast<int>(size_field(point, "slots", kMostSms)),
                          size_field(point, "in_flight_bytes"), not_negative(point, "local_gbps"),
                          not_negative(point, "remote_gbps")});
     }
@@ -199,24 +219,24 @@ HardwareProfile parse_hardware_profile(const Json& json, const std::string& wher
     profile.link = fields.get_or<std::string>("link", "");
     profile.date = fields.get_or<std::string>("date", "");
     profile.measured = fields.get_or<bool>("measured", false);
-    profile.remote = fields.get<std::string>("remote");
-    profile.sms = static_cast<int>(size_field(fields, "sms"));
+    profile.remote = read_remote(fields);
+    profile.sms = static_cast<int>(size_field(fields, "sms", kMostSms));
     profile.gpu_memory_bytes = size_field(fields, "gpu_memory_bytes");
     profile.remote_memory_bytes = size_field(fields, "remote_memory_bytes");
-    profile.local_gbps = positive(fields, "local_gbps");
-    profile.remote_direct_gbps = positive(fields, "remote_direct_gbps");
+    profile.local_gbps = rate(fields, "local_gbps");
+    profile.remote_direct_gbps = rate(fields, "remote_direct_gbps");
     profile.staged_gbps = read_curve(fields, "staged_gbps", "piece_bytes", "gbps");
     profile.staging_write_cost = not_negative(fields, "staging_write_cost");
-    profile.staging_slowdown = positive(fields, "staging_slowdown");
+    profile.staging_slowdown = rate(fields, "staging_slowdown");
     profile.window_bytes = size_field(fields, "window_bytes");
     profile.direct_once_tokens = size_field(fields, "direct_once_tokens");
     profile.kernel_us = read_curve(fields, "kernel_us", "tokens", "us");
     profile.gemm_tflops = read_curve(fields, "gemm_tflops", "tokens", "tflops");
     profile.small_kernel_us = not_negative(fields, "small_kernel_us");
     profile.step_us = not_negative(fields, "step_us");
-    profile.attention_local_gbps = positive(fields, "attention_local_gbps");
+    profile.attention_local_gbps = rate(fields, "attention_local_gbps");
     profile.attention_us = not_negative(fields, "attention_us");
-    profile.attention_tflops = positive(fields, "attention_tflops");
+    profile.attention_tflops = rate(fields, "attention_tflops");
     profile.datasheet = read_datasheet(fields);
     profile.window_sweep = read_sweep(fields);
     profile.window_sum_gbps = fields.get_or<double>("window_sum_gbps", 0);

@@ -77,7 +77,18 @@ TEST(HardwareProfile, RefusesWhatMakesNoSense) {
         return failure_of(json);
     };
     EXPECT_THAT(with("schema_version", 2), HasSubstr("schema version 2"));
-    EXPECT_THAT(with("local_gbps", 0), HasSubstr("'local_gbps' must be above 0"));
+    EXPECT_THAT(with("local_gbps", 0), HasSubstr("'local_gbps' must be from 0.001"));
+    EXPECT_THAT(with("local_gbps", 1e-4), HasSubstr("local_gbps"));
+    EXPECT_THAT(with("remote_direct_gbps", 1.1e6), HasSubstr("remote_direct_gbps"));
+    EXPECT_THAT(with("small_kernel_us", 1e7), HasSubstr("small_kernel_us"));
+    EXPECT_THAT(with("gemm_tflops", Json::parse(R"([{"tokens":8,"tflops":1e-300}])")),
+                HasSubstr("tflops"));
+    EXPECT_THAT(with("sms", 4097), HasSubstr("sms"));
+    EXPECT_THAT(with("gpu_memory_bytes", int64_t{1} << 50), HasSubstr("gpu_memory_bytes"));
+    EXPECT_THAT(with("window_bytes", int64_t{1} << 62), HasSubstr("window_bytes"));
+    for (const char* remote : {"", "disk", "peer:", "peer:x", "peer:1234", "host "}) {
+        EXPECT_THAT(with("remote", remote), HasSubstr("'remote' must be")) << remote;
+    }
     EXPECT_THAT(with("local_gbps", "fast"), HasSubstr("local_gbps"));
     EXPECT_THAT(with("step_us", -1), HasSubstr("step_us"));
     EXPECT_THAT(with("sms", 0), HasSubstr("sms"));
