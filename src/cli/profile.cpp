@@ -99,8 +99,8 @@ void add_profile(CLI::App& app) {
         ->type_name("FILE");
     command->add_flag("--json", options->json, "Print the profile as JSON instead");
     command->footer(
-        "Takes a few seconds, 5 GiB of GPU memory and 1.5 GiB of the remote tier. The profile is\n"
-        "kept in the user's cache folder under the GPU, its driver and its link, and used by\n"
+        "Takes about ten seconds, 5 GiB of GPU memory and 1.5 GiB of the remote tier. The profile\n"
+        "is kept in the user's cache folder under the GPU, its driver and its link, and used by\n"
         "'dak plan' from then on.\n"
         "\n"
         "Examples:\n"
