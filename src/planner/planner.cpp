@@ -19,9 +19,10 @@ constexpr double kGiga = 1e9;
 /// No plan has sums of sizes beyond 64 bits: neither memory nor a budget may reach an eighth.
 constexpr int64_t kMostBytes = int64_t{1} << 60;
 
-/// Offload ratios are told, and may be given, to four decimals.
+/// Refusals tell offload ratios to four decimals, sweeps to a tenth of a percent: what is given may
+/// be off by half of that, and by what floating point adds.
 constexpr int64_t kRatioSteps = 10'000;
-constexpr double kRatioRounding = 0.5 / static_cast<double>(kRatioSteps);
+constexpr double kRatioRounding = 0.5001e-3;
 
 /// "llama-3-8b with batch 8, prompt 32, output 32"
 std::string job_name(const ModelConfig& config, const Workload& workload,
@@ -295,12 +296,10 @@ class Planner {
     void check_ratio() const {
         const double least = least_ratio();
         const double most = most_ratio();
-        // What is given may have been rounded, and a little more for the rounding of that.
-        const double rounding = kRatioRounding * 1.000001;
-        require(
-            *options_.offload_ratio > least - rounding && *options_.offload_ratio < most + rounding,
-            "the placement rules allow offload ratios from {:.4f} to {:.4f}, not {:.4g}", least,
-            most, *options_.offload_ratio);
+        require(*options_.offload_ratio > least - kRatioRounding &&
+                    *options_.offload_ratio < most + kRatioRounding,
+                "the placement rules allow offload ratios from {:.4f} to {:.4f}, not {:.4g}", least,
+                most, *options_.offload_ratio);
     }
 
     /// Whether the workload can be run within `budgets` with this offload ratio, or with any.
@@ -379,9 +378,9 @@ class Planner {
         const auto host = smallest_host_bytes();
         fail(
             "{} does not fit into {} of GPU memory with {} for the remote tier; the smallest GPU "
-            "budget that would do is {} ({} bytes){}",
+            "budget that would do{} is {} ({} bytes){}",
             job, format_bytes(budgets_.gpu_bytes), format_bytes(budgets_.host_bytes),
-            format_bytes(gpu), gpu,
+            options_.offload_ratio ? " at any offload ratio" : "", format_bytes(gpu), gpu,
             host ? fmt::format(", or, with this GPU, {} ({} bytes) for the remote tier",
                                format_bytes(*host), *host)
                  : std::string());

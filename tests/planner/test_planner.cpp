@@ -555,6 +555,18 @@ TEST(Planner, TheRatioThatARefusalNamesWorks) {
     }
 }
 
+TEST(Planner, ARatioMayBeAsExactAsASweepPrintsIt) {
+    const HardwareProfile profile = hardware_preset("h200-pcie");
+    const ModelConfig config = preset_config("qwen3-8b");
+    PlanOptions options;
+    options.rules = {parse_placement_rule("*=0.37")};
+    options.offload_ratio = 0.37;  // whole atoms make it 0.3699
+    const Plan plan = make_plan(config, {8, 900, 500}, profile, {kPlenty, kPlenty}, options);
+    EXPECT_NEAR(plan.offload_ratio(), 0.37, 5e-4);
+    options.offload_ratio = 0.371;
+    EXPECT_THROW(make_plan(config, {8, 900, 500}, profile, {kPlenty, kPlenty}, options), Error);
+}
+
 TEST(Planner, TheRatiosThatRulesAllowWork) {
     const HardwareProfile profile = hardware_preset("h200-pcie");
     const ModelConfig config = preset_config("opt-6.7b");
