@@ -251,10 +251,15 @@ class Planner {
     std::optional<Draft> draft_with(Transport transport) const {
         Draft draft;
         // The ring takes memory, which sends more bytes to the remote tier, which may want a larger
-        // ring: it grows until it suffices, at most to its largest size.
+        // ring: it grows until it suffices, at most to its largest size. Where everything remote
+        // stands in the ring at once, each byte of it sends another one, so that it would grow in
+        // thousands of small steps: then faster.
+        constexpr int kSmallSteps = 32;
         int64_t ring = 0;
+        int steps = 0;
         do {
             ring = std::max(ring, ring_bytes(draft.ring));
+            if (++steps > kSmallSteps) ring += ring / 16;
             draft.rates = rates_of(transport, draft.ring);
             draft.curves = curves_for(draft.rates);
             const int64_t needed = overflow(ring);
