@@ -225,6 +225,7 @@ class Bench {
 
     void run(const Case& item) {
         GpuOptions gpu = command_.gpu;
+        gpu.model_name = command_.model;
         gpu.offload_ratio = item.ratio;
         gpu.transport = item.transport;
         gpu.policy = item.policy;

@@ -19,6 +19,7 @@ constexpr std::string_view kNeededCapability = "9.0";  // wgmma
 
 PlanOptions plan_options(const GpuOptions& gpu, const EngineOptions& engine) {
     PlanOptions options;
+    options.model_name = gpu.model_name;
     options.offload_ratio = gpu.offload_ratio;
     options.kv_dtype = engine.kv_dtype;
     options.prefill_chunk = engine.prefill_chunk;

@@ -18,6 +18,7 @@ namespace dak {
 /// What the command line says about the GPU and the placement. Values are checked when they are
 /// used.
 struct GpuOptions {
+    std::string model_name;  ///< what messages call the model
     std::optional<std::string> gpu_memory;
     std::optional<std::string> host_memory;
     std::optional<std::string> remote;    ///< "host", "peer:N"; default: host

@@ -165,7 +165,9 @@ class Run {
                 options_.model, config_, placement,
                 {.num_threads = engine.num_threads, .progress = !options_.quiet, .memory = memory});
         };
-        const GpuPlan plan = plan_on_gpu(config_, workload, options_.gpu, engine, system);
+        GpuOptions gpu = options_.gpu;
+        gpu.model_name = model_name();
+        const GpuPlan plan = plan_on_gpu(config_, workload, gpu, engine, system);
         auto result = start_gpu_engine(config_, plan, weights, &prompts_.tokenizer());
         note(format_placement(model_name(), *result, system.gpus.front().name, plan.plan));
         if (!plan.warning.empty()) note(fmt::format("  {}\n", plan.warning));
