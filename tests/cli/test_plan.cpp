@@ -125,7 +125,8 @@ TEST(CliPlan, DtypeStandsInForOneThatConfigJsonLacks) {
     const CliResult result =
         plan({folder, "--hardware", "gh200", "--prompt", "8", "--dtype", "fp16"});
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_THAT(refusal({folder, "--hardware", "gh200", "--prompt", "8"}), HasSubstr("no weights there"));
+    EXPECT_THAT(refusal({folder, "--hardware", "gh200", "--prompt", "8"}),
+                HasSubstr("no weights there"));
     std::filesystem::remove_all(folder);
 }
 
