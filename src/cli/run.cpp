@@ -239,6 +239,7 @@ class Run {
         }
         Completion& completion = completions[0];
         if (any_text || completion.error.empty()) fmt::print("\n");
+        std::fflush(stdout);  // before anything on standard error
         require(completion.error.empty(), "{}", completion.error);
         return std::move(completion);
     }
