@@ -1,5 +1,5 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include "base/svg_plot.h"
 #include "cli/commands.h"
 #include "cli/gpu_engine.h"
-#include "model/presets.h"
+#include "cli/model_choice.h"
 
 namespace dak {
 
@@ -24,8 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMaxTokens = 1'000'000'000;
-constexpr int64_t kMaxBatch = 65'536;
 constexpr double kGiga = 1e9;
 
 struct BenchCommand {
@@ -125,7 +123,7 @@ double light_speed_seconds(const Plan& plan, const HardwareProfile& profile) {
         kGiga;
     double step = 0, link = 0, bytes = 0;
     for (const OperationPlan& operation : plan.operations) {
-        const double remote_bytes = operation.read_bytes * operation.ratio();
+        const double remote_bytes = operation.remote_read_bytes();
         step += std::max((operation.read_bytes - remote_bytes) / local, remote_bytes / direct);
         link += remote_bytes / (operation.name == "kv" ? direct : staged);
         bytes += operation.read_bytes;
@@ -135,23 +133,16 @@ double light_speed_seconds(const Plan& plan, const HardwareProfile& profile) {
 
 double remote_read_bytes(const Plan& plan) {
     double bytes = 0;
-    for (const OperationPlan& operation : plan.operations) {
-        bytes += operation.read_bytes * operation.ratio();
-    }
+    for (const OperationPlan& operation : plan.operations) bytes += operation.remote_read_bytes();
     return bytes;
-}
-
-std::string today() {
-    const std::time_t now = std::time(nullptr);
-    std::string date(10, ' ');
-    std::strftime(date.data(), date.size() + 1, "%F", std::gmtime(&now));
-    return date;
 }
 
 class Bench {
   public:
     explicit Bench(const BenchCommand& command)
-        : command_(command), config_(configure()), system_(gather_system()) {
+        : command_(command),
+          config_(choose_model(command.model, parse_dtype(command.dtype))),
+          system_(gather_system()) {
         const std::string obstacle = gpu_obstacle(system_);
         require(obstacle.empty(), "dak bench measures a GPU: {}", obstacle);
     }
@@ -175,18 +166,6 @@ class Bench {
     }
 
   private:
-    ModelConfig configure() const {
-        const bool folder = path_exists(command_.model);
-        const auto names = preset_names();
-        require(folder || std::ranges::find(names, command_.model) != names.end(),
-                "'{}' is neither a model folder nor a built-in model; there are {}", command_.model,
-                fmt::join(names, ", "));
-        ModelConfig config = folder ? load_config(command_.model) : preset_config(command_.model);
-        if (command_.dtype == "bf16") config.dtype = DType::kBF16;
-        if (command_.dtype == "fp16") config.dtype = DType::kF16;
-        return config;
-    }
-
     std::vector<Case> cases() const {
         std::vector<std::optional<double>> ratios(command_.ratios.begin(), command_.ratios.end());
         if (ratios.empty()) ratios.push_back({});
@@ -316,9 +295,12 @@ class Bench {
 
     void write_json() const {
         const GpuInfo& gpu = system_.gpus.front();
-        const Json report = {
-            {"benchmark", "dak bench"},  {"gpu", gpu.name}, {"driver", system_.driver.version},
-            {"commit", command_.commit}, {"date", today()}, {"rows", rows_}};
+        const Json report = {{"benchmark", "dak bench"},
+                             {"gpu", gpu.name},
+                             {"driver", system_.driver.version},
+                             {"commit", command_.commit},
+                             {"date", fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)))},
+                             {"rows", rows_}};
         std::ofstream file(*command_.json);
         file << report.dump(1) << "\n";
         require(file.good(), "cannot write {}", *command_.json);

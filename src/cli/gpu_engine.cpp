@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 
 #include "base/error.h"
 #include "cli/hardware_choice.h"
@@ -16,19 +15,6 @@ namespace dak {
 namespace {
 
 constexpr std::string_view kNeededCapability = "9.0";  // wgmma
-
-PlanOptions plan_options(const GpuOptions& gpu, const EngineOptions& engine) {
-    PlanOptions options;
-    options.model_name = gpu.model_name;
-    options.offload_ratio = gpu.offload_ratio;
-    options.kv_dtype = engine.kv_dtype;
-    options.prefill_chunk = engine.prefill_chunk;
-    if (gpu.policy == "uniform") options.policy = PlanPolicy::kUniform;
-    if (gpu.transport == "direct") options.transport = Transport::kDirect;
-    if (gpu.transport == "staged") options.transport = Transport::kStaged;
-    std::ranges::transform(gpu.places, std::back_inserter(options.rules), parse_placement_rule);
-    return options;
-}
 
 std::optional<StagingSizes> staging_sizes(const Plan& plan) {
     if (plan.transport != Transport::kStaged || plan.staging.pieces == 0) return {};
@@ -113,7 +99,9 @@ GpuPlan plan_on_gpu(const ModelConfig& config, const Workload& workload, const G
                    .remote = {},
                    .options = options};
     const std::string& remote = result.remote = gpu.remote.value_or(result.profile.remote);
-    const PlanOptions wanted = plan_options(gpu, options);
+    PlanOptions wanted = plan_options(gpu);
+    wanted.kv_dtype = options.kv_dtype;
+    wanted.prefill_chunk = options.prefill_chunk;
     result.plan =
         make_plan(config, workload, result.profile, budgets_of(gpu, system, remote), wanted);
     result.warning = needless_offload(result.plan, config, result.profile, wanted);

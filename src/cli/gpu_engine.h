@@ -31,8 +31,13 @@ struct GpuOptions {
     /// The first of the given options that has a meaning on a GPU only; empty: none was given.
     std::string gpu_only_option() const;
 };
+/// What they ask of the planner. Throws Error on a rule that is none.
+PlanOptions plan_options(const GpuOptions& options);
+
 /// Budgets, tiers and rules.
 void add_gpu_options(CLI::App& command, const std::string& group, GpuOptions& options);
+/// Rules alone.
+void add_place_option(CLI::App& command, const std::string& group, GpuOptions& options);
 /// Ratio, policy and transport; a benchmark has lists of these instead.
 void add_placement_choices(CLI::App& command, const std::string& group, GpuOptions& options);
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "cli/gpu_engine.h"
 
 namespace dak {
@@ -23,6 +26,25 @@ CLI::Option* add(CLI::App& command, const std::string& group, const char* name, 
 
 }  // namespace
 
+PlanOptions plan_options(const GpuOptions& options) {
+    PlanOptions plan;
+    plan.model_name = options.model_name;
+    plan.offload_ratio = options.offload_ratio;
+    if (options.policy == "uniform") plan.policy = PlanPolicy::kUniform;
+    if (options.transport == "direct") plan.transport = Transport::kDirect;
+    if (options.transport == "staged") plan.transport = Transport::kStaged;
+    std::ranges::transform(options.places, std::back_inserter(plan.rules), parse_placement_rule);
+    return plan;
+}
+
+void add_place_option(CLI::App& command, const std::string& group, GpuOptions& options) {
+    add(command, group, "--place", options.places,
+        "PATTERN=remote, =local or =SHARE for weights by name ('*' matches anything) or 'kv'; may "
+        "be given several times, the last match holds",
+        "RULE")
+        ->take_all();
+}
+
 void add_gpu_options(CLI::App& command, const std::string& group, GpuOptions& options) {
     add(command, group, "--gpu-memory", options.gpu_memory,
         "GPU memory to use in all, like 24GiB [default: what is free]", "SIZE");
@@ -30,11 +52,7 @@ void add_gpu_options(CLI::App& command, const std::string& group, GpuOptions& op
         "Memory of the remote tier to use [default: what can be had]", "SIZE");
     add(command, group, "--remote", options.remote,
         "The remote tier: host or peer:N [default: the profile's]", "TIER");
-    add(command, group, "--place", options.places,
-        "PATTERN=remote, =local or =SHARE for weights by name ('*' matches anything) or 'kv'; may "
-        "be given several times, the last match holds",
-        "RULE")
-        ->take_all();
+    add_place_option(command, group, options);
     add(command, group, "--hardware", options.hardware,
         "Plan for this built-in machine or profile file [default: what is measured or known of the "
         "GPU]",

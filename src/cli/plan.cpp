@@ -5,11 +5,12 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/file.h"
 #include "base/svg_plot.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/gpu_engine.h"
 #include "cli/hardware_choice.h"
+#include "cli/model_choice.h"
 #include "model/presets.h"
 #include "planner/plan_report.h"
 
@@ -17,60 +18,30 @@ namespace dak {
 
 namespace {
 
-/// Bounds that only a slip of the keyboard exceeds.
-constexpr int64_t kMaxTokens = 1'000'000'000;
-constexpr int64_t kMaxBatch = 65'536;
-
 struct PlanCommand {
-    std::string model;
     Workload workload;
-    std::optional<std::string> gpu_memory, host_memory, hardware, remote, plot;
-    std::string dtype = "auto", kv_dtype = "auto", transport = "auto", policy = "greedy";
-    std::vector<std::string> places;
-    PlanOptions options;
+    GpuOptions gpu;
+    int64_t prefill_chunk = PlanOptions().prefill_chunk;
+    std::string dtype = "auto", kv_dtype = "auto";
+    std::optional<std::string> plot;
     bool sweep = false;
     bool json = false;
 };
 
-std::optional<DType> parse_dtype(const std::string& name) {
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-        if (name == name_of(dtype)) return dtype;
-    }
-    return {};  // "auto"; the command line allows nothing else
-}
-
-ModelConfig config_of(const PlanCommand& command) {
-    const std::vector<std::string_view> names = preset_names();
-    const bool folder = path_exists(command.model);
-    const bool preset = std::ranges::find(names, command.model) != names.end();
-    require(folder || preset, "'{}' is neither a model folder nor a built-in model; there are {}",
-            command.model, fmt::join(names, ", "));
-    const auto dtype = parse_dtype(command.dtype);
-    if (folder) return load_config(command.model, dtype);
-    ModelConfig config = preset_config(command.model);
-    config.dtype = dtype.value_or(config.dtype);
-    return config;
-}
-
 PlanOptions options_of(const PlanCommand& command) {
-    PlanOptions options = command.options;
-    options.model_name = command.model;
+    PlanOptions options = plan_options(command.gpu);
     options.kv_dtype = parse_dtype(command.kv_dtype);
-    if (command.policy == "uniform") options.policy = PlanPolicy::kUniform;
-    if (command.transport == "direct") options.transport = Transport::kDirect;
-    if (command.transport == "staged") options.transport = Transport::kStaged;
-    for (const std::string& place : command.places) {
-        options.rules.push_back(parse_placement_rule(place));
-    }
+    options.prefill_chunk = command.prefill_chunk;
     return options;
 }
 
 /// What the user says, else what the machine described has.
 Budgets budgets_of(const PlanCommand& command, const HardwareProfile& profile) {
     Budgets budgets = {profile.gpu_memory_bytes, profile.remote_memory_bytes};
-    if (command.gpu_memory) budgets.gpu_bytes = parse_bytes(*command.gpu_memory, "--gpu-memory");
-    if (command.host_memory) {
-        budgets.host_bytes = parse_bytes(*command.host_memory, "--host-memory");
+    if (command.gpu.gpu_memory)
+        budgets.gpu_bytes = parse_bytes(*command.gpu.gpu_memory, "--gpu-memory");
+    if (command.gpu.host_memory) {
+        budgets.host_bytes = parse_bytes(*command.gpu.host_memory, "--host-memory");
     }
     return budgets;
 }
@@ -78,9 +49,9 @@ Budgets budgets_of(const PlanCommand& command, const HardwareProfile& profile) {
 std::vector<PlotPanel> sweep_panels(const PlanCommand& command, const HardwareProfile& profile,
                                     const std::vector<SweepPoint>& sweep) {
     PlotPanel eb;
-    eb.title =
-        fmt::format("{} on {}, batch {}, prompt {}, output {}", command.model, profile.name,
-                    command.workload.batch, command.workload.prompt, command.workload.output);
+    eb.title = fmt::format("{} on {}, batch {}, prompt {}, output {}", command.gpu.model_name,
+                           profile.name, command.workload.batch, command.workload.prompt,
+                           command.workload.output);
     eb.x_label = "offload ratio, %";
     eb.y_label = "effective bandwidth, GB/s";
     eb.series = {{"EB", {}, true}};
@@ -108,16 +79,16 @@ void run_sweep(const PlanCommand& command, const ModelConfig& config,
         fmt::print("{}\n", to_json(sweep).dump(1));
         return;
     }
-    fmt::print("{} on {}: batch {}, prompt {}, output {}\n\n{}", command.model, profile.name,
-               command.workload.batch, command.workload.prompt, command.workload.output,
-               format_sweep(sweep));
+    fmt::print("{} on {}: batch {}, prompt {}, output {}\n\n{}", command.gpu.model_name,
+               profile.name, command.workload.batch, command.workload.prompt,
+               command.workload.output, format_sweep(sweep));
 }
 
 void run_plan(const PlanCommand& command) {
-    const ModelConfig config = config_of(command);
+    const ModelConfig config = choose_model(command.gpu.model_name, parse_dtype(command.dtype));
     const PlanOptions options = options_of(command);
     const HardwareProfile profile =
-        choose_hardware(command.hardware, command.remote, gather_system());
+        choose_hardware(command.gpu.hardware, command.gpu.remote, gather_system());
     const Budgets budgets = budgets_of(command, profile);
     if (command.sweep) {
         run_sweep(command, config, profile, budgets, options);
@@ -144,20 +115,19 @@ void add_workload_options(CLI::App& app, PlanCommand& command) {
     add("--batch", command.workload.batch, "Sequences generated at once", kMaxBatch);
     add("--prompt", command.workload.prompt, "Tokens of each prompt", kMaxTokens);
     add("--output", command.workload.output, "Tokens generated for each", kMaxTokens);
-    add("--prefill-chunk", command.options.prefill_chunk, "Prompt tokens read in one step",
-        kMaxTokens);
+    add("--prefill-chunk", command.prefill_chunk, "Prompt tokens read in one step", kMaxTokens);
 }
 
 void add_machine_options(CLI::App& app, PlanCommand& command) {
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         app.add_option(name, value, help)->type_name(type)->group("Machine");
     };
-    add("--hardware", command.hardware,
+    add("--hardware", command.gpu.hardware,
         "A built-in machine or a profile file [default: this machine]", "NAME|FILE");
-    add("--remote", command.remote, "The remote tier: host or peer:N", "TIER");
-    add("--gpu-memory", command.gpu_memory,
+    add("--remote", command.gpu.remote, "The remote tier: host or peer:N", "TIER");
+    add("--gpu-memory", command.gpu.gpu_memory,
         "GPU memory to use in all, like 24GiB [default: all the GPU has]", "SIZE");
-    add("--host-memory", command.host_memory,
+    add("--host-memory", command.gpu.host_memory,
         "Memory of the remote tier to use [default: what the profile says]", "SIZE");
 }
 
@@ -171,21 +141,8 @@ void add_placement_options(CLI::App& app, PlanCommand& command) {
             ->check(CLI::IsMember(values))
             ->capture_default_str();
     };
-    app.add_option("--offload-ratio", command.options.offload_ratio,
-                   "Share of weights and KV cache in the remote tier [default: what is best]")
-        ->type_name("0..1")
-        ->group(group)
-        ->check(CLI::Range(0.0, 1.0));
-    app.add_option("--place", command.places,
-                   "PATTERN=remote, =local or =SHARE for weights by name ('*' matches anything) or "
-                   "'kv'; may be given several times, the last match holds")
-        ->type_name("RULE")
-        ->group(group)
-        ->take_all();
-    choice("--policy", command.policy, "How offloaded bytes are divided among operations",
-           {"greedy", "uniform"});
-    choice("--transport", command.transport, "How remote weights reach the SMs",
-           {"auto", "direct", "staged"});
+    add_placement_choices(app, group, command.gpu);
+    add_place_option(app, group, command.gpu);
     choice("--dtype", command.dtype, "Type of the weights", {"auto", "bf16", "fp16", "fp32"});
     choice("--kv-dtype", command.kv_dtype, "Type of the KV cache",
            {"auto", "bf16", "fp16", "fp32"});
@@ -198,7 +155,7 @@ void add_plan(CLI::App& app) {
         "plan", "Show what to offload for a model and workload, how fast it will be, and why");
     const auto options = std::make_shared<PlanCommand>();
     command
-        ->add_option("MODEL", options->model,
+        ->add_option("MODEL", options->gpu.model_name,
                      "A model folder (its config.json is enough) or a built-in name like opt-30b")
         ->required();
     add_workload_options(*command, *options);

@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/gpu_engine.h"
 #include "cli/interrupt.h"
+#include "cli/model_choice.h"
 #include "cli/prompt_builder.h"
 #include "cli/run_report.h"
 #include "engine/engine.h"
@@ -30,10 +31,7 @@ namespace {
 /// Tokens of conversation that an interactive chat makes room for, where the model allows them.
 constexpr int64_t kChatContext = 4096;
 
-/// Bounds that only a slip of the keyboard exceeds.
-constexpr int64_t kMaxNewTokens = 1'000'000'000;
-constexpr int64_t kMaxBatch = 65'536;
-constexpr int64_t kMaxThreads = 1024;
+constexpr int64_t kMaxThreads = 1024;  // only a slip of the keyboard asks for more
 
 struct RunOptions {
     std::string model;
@@ -50,13 +48,6 @@ struct RunOptions {
     GpuOptions gpu;
     bool quiet = false;
 };
-
-std::optional<DType> parse_dtype(const std::string& name) {
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-        if (name == name_of(dtype)) return dtype;
-    }
-    return {};  // "auto"; the command line allows nothing else
-}
 
 int64_t pages_of(const Request& request, const ModelConfig& config) {
     const auto prompt = static_cast<int64_t>(request.prompt.size());
@@ -439,7 +430,7 @@ void add_generation_options(CLI::App& command, Request& request) {
     };
     ops::Sampling& sampling = request.sampling;
     add("-n,--max-new-tokens", request.max_new_tokens, "Most tokens to generate", "N")
-        ->check(at_least_one(kMaxNewTokens));
+        ->check(at_least_one(kMaxTokens));
     add("-t,--temperature", sampling.temperature, "0 is greedy, 1 the model's own distribution",
         "X");
     add("--top-k", sampling.top_k, "Draw from the K likeliest tokens; 0: all", "K");
@@ -480,7 +471,7 @@ void add_engine_options(CLI::App& command, RunOptions& options) {
     add("--batch-size", options.engine.max_batch, "Sequences of --batch-file that run at once", "N")
         ->check(at_least_one(kMaxBatch));
     add("--prefill-chunk", options.engine.prefill_chunk, "Prompt tokens read in one step", "N")
-        ->check(at_least_one(kMaxNewTokens));
+        ->check(at_least_one(kMaxTokens));
     command
         .add_option("--threads", options.engine.num_threads,
                     "CPU threads [default: one per core that this process may use]")

@@ -25,16 +25,6 @@ int64_t weight_bytes_per_step(const ModelConfig& config) {
     return bytes;
 }
 
-/// Tokens that a decode step's attention reads, with `context` in the cache, over all layers.
-int64_t layer_tokens(const ModelConfig& config, int64_t context) {
-    if (config.sliding_window.empty()) return config.num_layers * context;
-    int64_t tokens = 0;
-    for (const auto& window : config.sliding_window) {
-        tokens += std::min(context, window.value_or(context));
-    }
-    return tokens;
-}
-
 }  // namespace
 
 double EngineStatistics::prefill_tokens_per_second() const {
@@ -228,10 +218,11 @@ std::vector<Engine::Sequence*> Engine::choose_work() {
 
 void Engine::account(const std::vector<Sequence*>& work, double seconds) {
     int64_t prompt_tokens = 0;
-    int64_t attended_tokens = 0;  // summed over the layers
+    double attended_tokens = 0;
     for (const Sequence* sequence : work) {
         if (sequence->prefilling()) prompt_tokens += sequence->chunk;
-        attended_tokens += layer_tokens(config_, sequence->cached + sequence->chunk);
+        attended_tokens +=
+            config_.attended_tokens(static_cast<double>(sequence->cached + sequence->chunk));
     }
     if (prompt_tokens > 0) {
         statistics_.prefill_tokens += prompt_tokens;
@@ -242,7 +233,8 @@ void Engine::account(const std::vector<Sequence*>& work, double seconds) {
     statistics_.decode_tokens += static_cast<int64_t>(work.size());
     statistics_.decode_seconds += seconds;
     statistics_.decode_weight_bytes += weight_bytes_per_step_;
-    statistics_.decode_kv_bytes += attended_tokens * cache_.token_bytes() / config_.num_layers;
+    statistics_.decode_kv_bytes +=
+        static_cast<int64_t>(attended_tokens) * cache_.token_bytes() / config_.num_layers;
 }
 
 void Engine::accept(Sequence& sequence, const SampledToken& sampled) {

@@ -107,6 +107,15 @@ bool ModelConfig::has_step(LayerStep step) const {
     return std::ranges::find(layer_steps, step) != layer_steps.end();
 }
 
+double ModelConfig::attended_tokens(double context) const {
+    if (sliding_window.empty()) return static_cast<double>(num_layers) * context;
+    double tokens = 0;
+    for (const auto& window : sliding_window) {
+        tokens += window ? std::min(context, static_cast<double>(*window)) : context;
+    }
+    return tokens;
+}
+
 ModelConfig parse_config(const Json& config_json, const Json& generation, std::string_view where) {
     const JsonFields json(config_json, fmt::format("{}/config.json", where));
     const std::string name = read_architecture_name(json);

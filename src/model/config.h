@@ -69,6 +69,8 @@ struct ModelConfig {
     int64_t q_size() const { return num_heads * head_dim; }
     int64_t kv_size() const { return num_kv_heads * head_dim; }
     bool has_step(LayerStep step) const;
+    /// Tokens that attention looks at with `context` in the cache, summed over the layers.
+    double attended_tokens(double context) const;
 };
 
 /// Reads config.json and generation_config.json of a Hugging Face model folder. The dtype is the

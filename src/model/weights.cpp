@@ -60,6 +60,29 @@ bool only_gathered(const WeightSpec& spec, const ModelConfig& config) {
            (spec.role == WeightRole::kEmbedding && !config.tied_embeddings);
 }
 
+std::vector<int64_t> vector_sizes(const ModelConfig& config) {
+    std::vector<int64_t> sizes;
+    const auto add = [&](bool there, int64_t size) {
+        if (there) sizes.push_back(size);
+    };
+    const auto add_norm = [&] {
+        add(config.norm_scale, config.hidden_size);
+        add(config.norm_bias, config.hidden_size);
+    };
+    for (int64_t i = 0; i < config.num_layers; ++i) {
+        add_norm();
+        add_norm();
+        add(config.has_step(LayerStep::kQkNorm), config.head_dim);
+        add(config.has_step(LayerStep::kQkNorm), config.head_dim);
+        add(config.qkv_bias, config.q_size() + 2 * config.kv_size());
+        add(config.output_bias, config.hidden_size);
+        add(config.mlp_bias, up_rows(config));
+        add(config.mlp_bias, config.hidden_size);
+    }
+    add_norm();
+    return sizes;
+}
+
 Placement uniform_placement(const std::vector<WeightSpec>& specs, double offload_ratio) {
     require(offload_ratio >= 0 && offload_ratio <= 1, "offload ratio {} is not between 0 and 1",
             offload_ratio);

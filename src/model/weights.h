@@ -40,6 +40,9 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config);
 /// Whether a step gathers only rows of the weight instead of reading all of it.
 bool only_gathered(const WeightSpec& spec, const ModelConfig& config);
 
+/// Elements of each of a model's vectors as stored: norms and biases, fp32.
+std::vector<int64_t> vector_sizes(const ModelConfig& config);
+
 /// How many atoms of each weight are remote; parallel to weight_specs().
 using Placement = std::vector<int64_t>;
 

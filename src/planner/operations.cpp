@@ -95,18 +95,6 @@ double token_layer_bytes(const KvPageLayout& layout) {
     return static_cast<double>(layout.page_bytes()) / static_cast<double>(kPageTokens);
 }
 
-/// Tokens that the layers' attention looks at, summed over the layers, with `context` in the cache.
-double attended_tokens(const ModelConfig& config, double context) {
-    double tokens = 0;
-    for (int64_t i = 0; i < config.num_layers; ++i) {
-        const bool listed = i < static_cast<int64_t>(config.sliding_window.size());
-        const auto window =
-            listed ? config.sliding_window[static_cast<size_t>(i)] : std::optional<int64_t>();
-        tokens += window ? std::min(context, static_cast<double>(*window)) : context;
-    }
-    return tokens;
-}
-
 Operation kv_operation(const ModelConfig& config, const Workload& workload,
                        const HardwareProfile& profile, const PlanOptions& options) {
     const KvPageLayout layout = page_layout(config, options.kv_dtype);
@@ -122,7 +110,7 @@ Operation kv_operation(const ModelConfig& config, const Workload& workload,
     const double mean_context = prompt + static_cast<double>(workload.output + 1) / 2;
 
     PhaseWork& decode = operation.decode;
-    const double attended = batch * attended_tokens(config, mean_context);
+    const double attended = batch * config.attended_tokens(mean_context);
     decode.steps = static_cast<double>(workload.output);
     decode.read_bytes = attended * token_layer_bytes(layout);
     decode.flops = 4 * attended * q_size;
@@ -136,9 +124,9 @@ Operation kv_operation(const ModelConfig& config, const Workload& workload,
         std::max(1.0, prompt / static_cast<double>(options.prefill_chunk));
     const auto count = static_cast<double>(chunks.count);
     prefill.steps = count;
-    prefill.read_bytes = batch * attended_tokens(config, prompt) * token_layer_bytes(layout) *
+    prefill.read_bytes = batch * config.attended_tokens(prompt) * token_layer_bytes(layout) *
                          (chunks_per_prompt + 1) / 2 / count;
-    prefill.flops = 4 * batch * attended_tokens(config, (prompt + 1) / 2) * prompt * q_size / count;
+    prefill.flops = 4 * batch * config.attended_tokens((prompt + 1) / 2) * prompt * q_size / count;
     prefill.compute_seconds = prefill.flops / (profile.attention_tflops * kTera);
     prefill.fixed_seconds = layers * profile.attention_us * kMicro;
     prefill.local_bytes_per_second = profile.attention_local_gbps * kGiga;
@@ -178,21 +166,6 @@ void apply_rules(const std::vector<PlacementRule>& rules, std::vector<Operation>
                 "'*' stands for anything",
                 rule.pattern, operations.front().name, operations[operations.size() / 2].name);
     }
-}
-
-int64_t norm_vectors(const ModelConfig& config) {
-    return (config.norm_scale ? 1 : 0) + (config.norm_bias ? 1 : 0);
-}
-
-/// Norms and biases, all fp32 and in GPU memory.
-int64_t vector_bytes(const ModelConfig& config) {
-    const int64_t hidden = config.hidden_size;
-    int64_t layer = 2 * norm_vectors(config) * hidden;
-    if (config.has_step(LayerStep::kQkNorm)) layer += 2 * config.head_dim;
-    if (config.qkv_bias) layer += config.q_size() + 2 * config.kv_size();
-    if (config.output_bias) layer += hidden;
-    if (config.mlp_bias) layer += (config.gated_mlp ? 2 : 1) * config.intermediate_size + hidden;
-    return 4 * (config.num_layers * layer + norm_vectors(config) * hidden);
 }
 
 }  // namespace
@@ -241,7 +214,9 @@ GpuMemory fixed_memory(const ModelConfig& config, const Workload& workload,
     const int64_t lists = workload.batch * config.num_kv_heads * pages * kListEntryBytes;
     const MemoryReserves& r = options.reserves;
     GpuMemory memory;
-    memory.vector_bytes = vector_bytes(config);
+    for (const int64_t size : vector_sizes(config)) {
+        memory.vector_bytes += size * int64_t{sizeof(float)};
+    }
     memory.activation_bytes = tokens * width * kActivationBytes +
                               workload.batch * config.vocab_size * kLogitBytes + parts + lists;
     memory.reserve_bytes = r.context_bytes + r.graph_bytes + r.workspace_bytes + r.margin_bytes;

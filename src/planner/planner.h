@@ -89,6 +89,8 @@ struct OperationPlan {
     Bound bound = Bound::kLocal;
 
     double ratio() const;
+    /// Of read_bytes, those from the remote tier.
+    double remote_read_bytes() const { return read_bytes * ratio(); }
 };
 
 /// GPU memory by what it is for.

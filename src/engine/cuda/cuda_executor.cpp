@@ -10,6 +10,7 @@
 #include "engine/cuda/step_inputs.h"
 #include "ops/cuda/handles.h"
 #include "ops/cuda/small_ops/sample.h"
+#include "ops/cuda/small_ops/small_ops.h"
 #include "ops/cuda/split_attention/params.h"
 
 namespace dak::cuda {
@@ -198,27 +199,24 @@ std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, const Mo
 }
 
 void require_cuda_support(const ModelConfig& config, const CudaExecutorOptions& options) {
-    constexpr int64_t kMaxBatch = cuda::kMaxSequences;
-    constexpr int64_t kMaxHeadDim = 256;
-    constexpr int64_t kMaxNormWidth = 16'384;
-    constexpr int64_t kMaxVocab = int64_t{1} << 18;
     require(
         config.dtype == DType::kBF16 || config.dtype == DType::kF16,
         "the GPU computes in bf16 or fp16, but the weights are {}; add --dtype bf16, or --device "
         "cpu",
         name_of(config.dtype));
-    require(options.max_batch <= kMaxBatch, "the GPU runs up to {} sequences at once, not {}",
-            kMaxBatch, options.max_batch);
-    require(config.head_dim <= kMaxHeadDim && config.head_dim % 2 == 0,
+    require(options.max_batch <= cuda::kMaxSequences,
+            "the GPU runs up to {} sequences at once, not {}", cuda::kMaxSequences,
+            options.max_batch);
+    require(config.head_dim <= cuda::kMaxRopeHeadDim && config.head_dim % 2 == 0,
             "attention heads of {} elements: the GPU has kernels for even sizes up to {}; use "
             "--device cpu",
-            config.head_dim, kMaxHeadDim);
-    require(config.hidden_size <= kMaxNormWidth,
+            config.head_dim, cuda::kMaxRopeHeadDim);
+    require(config.hidden_size <= cuda::kMaxNormWidth,
             "a hidden state of {} elements: the GPU has kernels for up to {}; use --device cpu",
-            config.hidden_size, kMaxNormWidth);
-    require(config.vocab_size <= kMaxVocab,
+            config.hidden_size, cuda::kMaxNormWidth);
+    require(config.vocab_size <= cuda::kMaxSampleVocab,
             "a vocabulary of {}: the GPU draws from up to {}; use --device cpu", config.vocab_size,
-            kMaxVocab);
+            cuda::kMaxSampleVocab);
 }
 
 int64_t cuda_executor_bytes(const ModelConfig& config, const CudaExecutorOptions& options) {

@@ -35,24 +35,12 @@ std::vector<int64_t> matrix_widths(const ModelConfig& config) {
     return widths;
 }
 
-/// Of the model's vectors, each padded to the arena's alignment.
+/// Of the model's vectors and the rotary frequencies, each padded to the arena's alignment.
 int64_t vector_bytes(const ModelConfig& config) {
-    const auto vector = [](bool there, int64_t size) {
-        return there ? padded(size * int64_t{sizeof(float)}) : 0;
-    };
-    const auto norm = [&](int64_t size) {
-        return vector(config.norm_scale, size) + vector(config.norm_bias, size);
-    };
-    const int64_t up_rows = config.gated_mlp ? 2 * round_up(config.intermediate_size, kAtomRows)
-                                             : config.intermediate_size;
-    const int64_t layer = 2 * norm(config.hidden_size) +
-                          2 * vector(config.has_step(LayerStep::kQkNorm), config.head_dim) +
-                          vector(config.qkv_bias, qkv_width(config)) +
-                          vector(config.output_bias, config.hidden_size) +
-                          vector(config.mlp_bias, up_rows) +
-                          vector(config.mlp_bias, config.hidden_size);
-    return config.num_layers * layer + norm(config.hidden_size) +
-           vector(config.rope.has_value(), config.head_dim / 2);
+    constexpr int64_t kFloat = sizeof(float);
+    int64_t bytes = config.rope ? padded(config.head_dim / 2 * kFloat) : 0;
+    for (const int64_t size : vector_sizes(config)) bytes += padded(size * kFloat);
+    return bytes;
 }
 
 int64_t logits_stride_of(const ModelConfig& config) { return stride_of(config.vocab_size); }

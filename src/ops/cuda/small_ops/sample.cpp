@@ -10,8 +10,6 @@
 namespace dak::cuda {
 namespace {
 
-/// So many probabilities of at most 2^44 add up inside 64 bits.
-constexpr int64_t kMaxVocab = int64_t{1} << 18;
 /// Slices small enough that two CTAs, all that an SM has registers for, share its memory.
 constexpr int64_t kSmallSlice = 24 * 1024;
 
@@ -31,9 +29,9 @@ int64_t choose_cluster(const SampleArgs& args) {
 }  // namespace
 
 void sample(const SampleArgs& args, cudaStream_t stream, bool programmatic) {
-    require(args.vocab > 0 && args.vocab <= kMaxVocab,
+    require(args.vocab > 0 && args.vocab <= kMaxSampleVocab,
             "sampling: a vocabulary of {} tokens; at most {} can be drawn from", args.vocab,
-            kMaxVocab);
+            kMaxSampleVocab);
     require(args.ld % 4 == 0 && args.ld >= args.vocab &&
                 reinterpret_cast<uintptr_t>(args.logits) % 16 == 0,
             "sampling needs 16-byte aligned rows of at least {} logits, not stride {} at {}",

@@ -8,6 +8,9 @@
 
 namespace dak::cuda {
 
+/// So many probabilities of at most 2^44 add up inside 64 bits.
+inline constexpr int64_t kMaxSampleVocab = int64_t{1} << 18;
+
 /// One sequence's draw, as the device reads it.
 struct SampleRequest {
     ops::Sampling sampling;

@@ -16,6 +16,9 @@
 namespace dak::cuda {
 namespace {
 
+static_assert(kMaxNormWidth == 2 * kNormThreads * kChunkElements);
+static_assert(kMaxRopeHeadDim == kMaxHeadDim);
+
 static_assert(PackedView::kAtomBytes == kAtomBytes);
 
 constexpr int64_t kMaxGrid = std::numeric_limits<int32_t>::max();

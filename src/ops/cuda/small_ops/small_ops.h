@@ -35,6 +35,8 @@ struct EmbedArgs {
 };
 void embed(const EmbedArgs& args, cudaStream_t stream, bool programmatic = true);
 
+inline constexpr int64_t kMaxNormWidth = 16'384;
+
 /// Normalises rows. Output row i is made of input row row_index[i] (the last tokens of sequences),
 /// or of row i where `row_index` is null; negative indices leave their output row as it was.
 struct NormArgs {
@@ -47,7 +49,7 @@ struct NormArgs {
     void* out = nullptr;  ///< may be x when row_index is null
     int64_t ldo = 0;
     int64_t rows = 0;   ///< of out
-    int64_t width = 0;  ///< at most 16384
+    int64_t width = 0;  ///< at most kMaxNormWidth
     DType dtype = DType::kBF16;
     const int32_t* row_index = nullptr;
 };
@@ -55,6 +57,8 @@ void norm(const NormArgs& args, cudaStream_t stream, bool programmatic = true);
 
 /// The same without a norm: out[i, :] = x[row_index[i], :]. Looks at ldx, ldo, rows, width, dtype.
 void gather_rows(const NormArgs& args, cudaStream_t stream, bool programmatic = true);
+
+inline constexpr int64_t kMaxRopeHeadDim = 256;
 
 /// What happens to the rows of a fused qkv buffer, [q_size + 2 kv_size] each, before attention: an
 /// RMS norm of each q and k head, rotary embedding of q and k, and k and v are stored in their
