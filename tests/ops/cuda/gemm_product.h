@@ -194,6 +194,8 @@ class Product {
         check(cudaMemcpy(weight_.local, packed.data() + remote_bytes, packed.size() - remote_bytes,
                          cudaMemcpyDefault),
               "pack");
+        if (weight_.remote_bytes() == 0) weight_.remote = nullptr;
+        if (weight_.local_bytes() == 0) weight_.local = nullptr;
     }
     std::vector<double> oracle(cudaStream_t stream) const {
         DeviceArray<uint16_t> w(w_);

@@ -239,7 +239,7 @@ TEST_F(SplitGemm, WideTilesOfEveryWidth) {
         c.tier = RemoteTier::kStaged;
         std::vector<GemmConfig> configs;
         const std::pair<int, int> tiles[] = {
-            {64, 96}, {128, 96}, {128, 112}, {128, 168}, {128, 192}};
+            {64, 64}, {64, 96}, {128, 96}, {128, 112}, {128, 168}, {128, 192}};
         for (const auto& [tokens, rows] : tiles) {
             GemmConfig config;
             config.kernel = GemmKernel::kWide;

@@ -71,9 +71,12 @@ struct Rings {
 /// Ring depths, from sweeps of all shapes and of layer chains. 6 x 16 KiB in flight per SM is what
 /// HBM needs; an x slot must be asked for ~2 us before its use. Kernels of one chain need alike
 /// sizes: a cluster that needs a whole SM's shared memory behind CTAs that share one waits long.
+/// More than half of an SM's shared memory, so that no two CTAs of a kernel ever share an SM:
+/// behind kernels of other kinds SMs come free at different times, and the first would get two
+/// CTAs, the last none (17% of a step). Of remote workers the least, so that the next kernel's come
+/// early.
 Rings decode_rings(int tokens_per_tile, bool direct) {
-    // <= 113 KiB: the next kernel's CTAs fit beside this one's and keep the link busy.
-    if (direct && tokens_per_tile <= 16) return {6, 3};
+    if (direct && tokens_per_tile <= 16) return {7, 3};
     return tokens_per_tile == 8 ? Rings{10, 5} : tokens_per_tile == 64 ? Rings{6, 5} : Rings{6, 6};
 }
 

@@ -75,7 +75,9 @@ class WideCta {
                 if (lane == 0) ptx::mbarrier_arrive_expect(full, kAtoms * kWeightBytes);
 #pragma unroll
                 for (int i = 0; i < kAtoms; ++i) {
-                    if (k + i == staged) source = p_.weight.atom(first_atom + staged) + from;
+                    if (k + i == staged && k + i < p_.weight.k_atoms) {
+                        source = p_.weight.atom(first_atom + staged) + from;
+                    }
                     if (bytes > 0) {
                         ptx::bulk_load_multicast(to + stage * kStageBytes + i * kWeightBytes,
                                                  source, bytes, full, (1u << kWideCluster) - 1,
