@@ -23,12 +23,10 @@ std::optional<StagingSizes> staging_sizes(const Plan& plan) {
 
 /// Of the remote tier: the host's usable memory, or the peer's free memory.
 int64_t remote_bytes(const std::string& remote, const SystemInfo& system) {
-    if (remote == "host") return usable_host_bytes(system);
-    const auto peer = static_cast<size_t>(std::stoi(remote.substr(5)));
-    require(peer < system.gpus.size(), "--remote {}: there is no GPU {}; this machine has {}",
-            remote, peer, system.gpus.size());
-    require(peer > 0, "--remote {}: that is the GPU that computes; name another", remote);
-    return std::max<int64_t>(system.gpus[peer].free_bytes - MemoryReserves().context_bytes, 0);
+    const std::optional<int> peer = peer_of(remote);
+    if (!peer) return usable_host_bytes(system);
+    const int64_t free_bytes = system.gpus[static_cast<size_t>(*peer)].free_bytes;
+    return std::max<int64_t>(free_bytes - MemoryReserves().context_bytes, 0);
 }
 
 Budgets budgets_of(const GpuOptions& gpu, const SystemInfo& system, const std::string& remote) {
@@ -99,6 +97,7 @@ GpuPlan plan_on_gpu(const ModelConfig& config, const Workload& workload, const G
                    .remote = {},
                    .options = options};
     const std::string& remote = result.remote = gpu.remote.value_or(result.profile.remote);
+    check_remote_here(remote, system);
     PlanOptions wanted = plan_options(gpu);
     wanted.kv_dtype = options.kv_dtype;
     wanted.prefill_chunk = options.prefill_chunk;
@@ -112,9 +111,7 @@ GpuPlan plan_on_gpu(const ModelConfig& config, const Workload& workload, const G
     executor.window_bytes = result.profile.window_bytes;
     result.options.kv_pages = result.plan.kv_local_pages + result.plan.kv_remote_pages;
     result.options.kv_remote_pages = result.plan.kv_remote_pages;
-    result.options.memory = remote == "host"
-                                ? TierMemory::gpu_and_host()
-                                : TierMemory::gpu_and_peer(std::stoi(remote.substr(5)));
+    result.options.memory = TierMemory::gpu_and(remote);
     result.options.make_executor = [executor](const ModelConfig& c, const ModelWeights& w,
                                               KvCache& cache) {
         return make_cuda_executor(c, w, cache, executor);

@@ -7,15 +7,23 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "hardware/find_profile.h"
+#include "memory/tier.h"
 
 namespace dak {
 
 void check_remote(const std::string& remote) {
-    const std::string number = remote.starts_with("peer:") ? remote.substr(5) : "";
-    const bool peer = !number.empty() && number.size() < 4 &&
-                      std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
-    require(remote == "host" || peer,
-            "--remote: '{}' is neither host nor peer:N (N: a GPU's index)", remote);
+    require(is_remote_tier(remote), "--remote: '{}' is neither host nor peer:N (N: a GPU's index)",
+            remote);
+}
+
+void check_remote_here(const std::string& remote, const SystemInfo& system) {
+    check_remote(remote);
+    const std::optional<int> peer = peer_of(remote);
+    if (!peer) return;
+    const auto gpus = static_cast<int>(system.gpus.size());
+    require(*peer < gpus, "--remote {}: there is no GPU {}; this machine has {}", remote, *peer,
+            gpus);
+    require(*peer > 0, "--remote {}: that is the GPU that computes; name another", remote);
 }
 
 HardwareProfile choose_hardware(const std::optional<std::string>& hardware,
@@ -24,6 +32,7 @@ HardwareProfile choose_hardware(const std::optional<std::string>& hardware,
     if (remote) check_remote(*remote);
     if (!hardware) {
         const std::string tier = remote.value_or("host");
+        if (!system.gpus.empty()) check_remote_here(tier, system);
         if (auto profile = find_profile(system, tier)) return *std::move(profile);
         require(!system.gpus.empty(),
                 "there is no GPU here; say for which machine to plan with --hardware: {}, or a "

@@ -17,4 +17,7 @@ HardwareProfile choose_hardware(const std::optional<std::string>& hardware,
 /// Throws Error unless `remote` is "host" or "peer:N".
 void check_remote(const std::string& remote);
 
+/// Throws Error, too, unless this machine has it: the peer is another of its GPUs.
+void check_remote_here(const std::string& remote, const SystemInfo& system);
+
 }  // namespace dak

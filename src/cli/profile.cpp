@@ -57,6 +57,7 @@ void run_profile(const ProfileCommand& command) {
     check_remote(command.remote);
     SystemInfo system = gather_system();
     require(!system.gpus.empty(), "there is no GPU to measure here: the NVIDIA driver shows none");
+    check_remote_here(command.remote, system);
     const std::filesystem::path path = profile_path(system, system.gpus.front(), command.remote);
     const bool known = path_exists(path) && !command.force;
     const HardwareProfile profile =

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "memory/tier.h"
 
 namespace dak {
 
@@ -56,10 +57,7 @@ int64_t size_field(const JsonFields& fields, std::string_view name, int64_t most
 /// "host" or "peer:N".
 std::string read_remote(const JsonFields& fields) {
     const auto remote = fields.get<std::string>("remote");
-    const std::string number = remote.starts_with("peer:") ? remote.substr(5) : "";
-    const bool peer = !number.empty() && number.size() < 4 &&
-                      std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
-    require(remote == "host" || peer, "{}: field 'remote' must be host or peer:N, not '{}'",
+    require(is_remote_tier(remote), "{}: field 'remote' must be host or peer:N, not '{}'",
             fields.where(), remote);
     return remote;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace dak {
@@ -35,6 +36,9 @@ class Arena {
     /// is no such GPU, it cannot be reached, or has no room.
     static Arena peer(std::string name, int64_t capacity_bytes, int gpu);
 
+    /// Memory of a remote tier, "host" or "peer:N", that the current GPU reads in place.
+    static Arena remote(std::string_view tier, std::string name, int64_t capacity_bytes);
+
     Arena(Arena&& other) noexcept;
     Arena& operator=(Arena&& other) noexcept;
     ~Arena();
@@ -63,6 +67,10 @@ class Arena {
     Arena(std::string name, std::byte* base, int64_t capacity, Release release,
           Write writer = nullptr);
 
+    /// `gpu` and `advice` are for the error: whose memory it is, and what to do.
+    static Arena on_current_gpu(std::string name, int64_t capacity_bytes, std::string_view gpu,
+                                std::string_view advice);
+
     std::string name_;
     std::byte* base_ = nullptr;
     int64_t capacity_ = 0;
@@ -80,12 +88,11 @@ struct TierMemory {
 
     /// Both are ordinary host memory: execution on the CPU.
     static TierMemory on_host() { return {Arena::host, Arena::host}; }
-    /// The current GPU and pinned host memory. As the next, only in builds with CUDA.
-    static TierMemory gpu_and_host() { return {Arena::device, Arena::pinned_host}; }
-    /// The current GPU and GPU `gpu`.
-    static TierMemory gpu_and_peer(int gpu) {
-        return {Arena::device, [gpu](std::string name, int64_t capacity_bytes) {
-                    return Arena::peer(std::move(name), capacity_bytes, gpu);
+    /// The current GPU and a remote tier, "host" or "peer:N". Only in builds with CUDA.
+    static TierMemory gpu_and(std::string remote_tier) {
+        return {Arena::device,
+                [tier = std::move(remote_tier)](std::string name, int64_t capacity_bytes) {
+                    return Arena::remote(tier, std::move(name), capacity_bytes);
                 }};
     }
 };

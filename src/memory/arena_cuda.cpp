@@ -1,4 +1,5 @@
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "memory/arena.h"
+#include "memory/tier.h"
 
 namespace dak {
 namespace {
@@ -144,6 +146,12 @@ void release_pinned(std::byte* base, int64_t bytes) {
 }  // namespace
 
 Arena Arena::device(std::string name, int64_t capacity_bytes) {
+    return on_current_gpu(std::move(name), capacity_bytes, "the GPU",
+                          "free memory or offload more");
+}
+
+Arena Arena::on_current_gpu(std::string name, int64_t capacity_bytes, std::string_view gpu,
+                            std::string_view advice) {
     require(capacity_bytes >= 0, "{}: negative size", name);
     if (capacity_bytes == 0) return {std::move(name), nullptr, 0, nullptr};
     void* base = nullptr;
@@ -152,9 +160,10 @@ Arena Arena::device(std::string name, int64_t capacity_bytes) {
         cudaGetLastError();  // what failed here is reported here, not by the next launch
         size_t free = 0, total = 0;
         cudaMemGetInfo(&free, &total);
-        fail("{}: the GPU refused {} ({}; {} of its {} are free); free memory or offload more",
-             name, format_bytes(capacity_bytes), cudaGetErrorString(status),
-             format_bytes(static_cast<int64_t>(free)), format_bytes(static_cast<int64_t>(total)));
+        fail("{}: {} refused {} ({}; {} of its {} are free); {}", name, gpu,
+             format_bytes(capacity_bytes), cudaGetErrorString(status),
+             format_bytes(static_cast<int64_t>(free)), format_bytes(static_cast<int64_t>(total)),
+             advice);
     }
     return {std::move(name), static_cast<std::byte*>(base), capacity_bytes,
             [](std::byte* memory, int64_t) { cudaFree(memory); }, write_device};
@@ -165,7 +174,14 @@ Arena Arena::peer(std::string name, int64_t capacity_bytes, int gpu) {
     require_success(cudaGetDevice(&current), "current GPU");
     enable_peer_access(name, current, gpu);
     const GpuScope scope(gpu);
-    return device(std::move(name), capacity_bytes);
+    return on_current_gpu(std::move(name), capacity_bytes, fmt::format("GPU {}", gpu),
+                          "free memory there or offload less");
+}
+
+Arena Arena::remote(std::string_view tier, std::string name, int64_t capacity_bytes) {
+    const std::optional<int> gpu = peer_of(tier);
+    return gpu ? peer(std::move(name), capacity_bytes, *gpu)
+               : pinned_host(std::move(name), capacity_bytes);
 }
 
 Arena Arena::pinned_host(std::string name, int64_t capacity_bytes) {

@@ -14,12 +14,6 @@ constexpr int64_t kFillCols = 8192;
 constexpr int64_t kFillRowBytes = 2 * kFillCols;
 constexpr float kDeviation = 0.01f;  // that of a weight
 
-Arena remote_arena(const std::string& remote, int64_t bytes) {
-    const std::string name = "remote memory to measure with";
-    if (remote == "host") return Arena::pinned_host(name, bytes);
-    return Arena::peer(name, bytes, std::stoi(remote.substr(remote.find(':') + 1)));
-}
-
 }  // namespace
 
 ProbeMemory::Region::Region(Arena arena_in, cudaStream_t stream) : arena(std::move(arena_in)) {
@@ -46,7 +40,7 @@ std::byte* ProbeMemory::Region::take(int64_t bytes) {
 ProbeMemory::ProbeMemory(const std::string& remote, int64_t local_bytes, int64_t remote_bytes,
                          cudaStream_t stream)
     : local_(Arena::device("GPU memory to measure with", local_bytes), stream),
-      remote_(remote_arena(remote, remote_bytes), stream) {}
+      remote_(Arena::remote(remote, "remote memory to measure with", remote_bytes), stream) {}
 
 SplitTensor ProbeMemory::weight(const PackedShape& shape, int64_t remote_atoms) {
     SplitTensor tensor{shape, remote_atoms, nullptr, nullptr};

@@ -92,8 +92,10 @@ class Profiler {
         profile_.remote = remote;
         profile_.sms = machine_.sms;
         profile_.gpu_memory_bytes = gpu_.memory_bytes;
-        profile_.remote_memory_bytes =
-            remote == "host" ? usable_host_bytes(system) : gpu_.memory_bytes;
+        const std::optional<int> peer = peer_of(remote);
+        profile_.remote_memory_bytes = peer
+                                           ? system.gpus.at(static_cast<size_t>(*peer)).memory_bytes
+                                           : usable_host_bytes(system);
         profile_.direct_once_tokens = kMaxTokensReadOnce;
         profile_.staging_slowdown = 1;
         if (const auto preset = preset_of(gpu_.name, remote)) {
@@ -273,7 +275,7 @@ class Profiler {
         const double ratio =
             profile_.remote_direct_gbps / (profile_.remote_direct_gbps + profile_.local_gbps);
         std::vector<int> ctas = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
-        if (remote_ != "host") ctas = {2, 4, 8, 12, 16, 24, 32, 48};
+        if (peer_of(remote_)) ctas = {2, 4, 8, 12, 16, 24, 32, 48};
         std::vector<Enqueue> works;
         for (const int count : ctas) {
             for (const int slots : {1, 2, 3, 4, 6}) {
@@ -431,7 +433,7 @@ class Profiler {
         source("step_us", "measured: a captured chain, time on the host less time on the GPU");
         source("gpu_memory_bytes", "the driver");
         source("remote_memory_bytes",
-               remote_ == "host" ? "what this process could get when measured" : "the peer's size");
+               peer_of(remote_) ? "the peer's size" : "what this process could get when measured");
         source("datasheet", "of the preset");
     }
 

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -78,5 +79,23 @@ inline CliResult run_cli(const std::vector<std::string>& arguments, std::string_
     return {WIFEXITED(state) ? WEXITSTATUS(state) : -1, WIFSIGNALED(state) ? WTERMSIG(state) : 0,
             content_of(out.get()), content_of(err.get())};
 }
+
+/// Puts a directory before the loader's search path for programs started during its life.
+class ScopedLibraryPath {
+  public:
+    explicit ScopedLibraryPath(const std::string& directory) {
+        if (const char* value = std::getenv(kName)) before_ = value;
+        ::setenv(kName, (before_.empty() ? directory : directory + ":" + before_).c_str(), 1);
+    }
+    ScopedLibraryPath(const ScopedLibraryPath&) = delete;
+    ScopedLibraryPath& operator=(const ScopedLibraryPath&) = delete;
+    ~ScopedLibraryPath() {
+        before_.empty() ? ::unsetenv(kName) : ::setenv(kName, before_.c_str(), 1);
+    }
+
+  private:
+    static constexpr const char* kName = "LD_LIBRARY_PATH";
+    std::string before_;
+};
 
 }  // namespace dak

@@ -46,24 +46,6 @@ TEST(CliInfo, JsonOfThisMachine) {
     EXPECT_TRUE(report.at("warnings").is_array());
 }
 
-/// Puts a directory before the loader's search path for programs started during its life.
-class ScopedLibraryPath {
-  public:
-    explicit ScopedLibraryPath(const std::string& directory) {
-        if (const char* value = std::getenv(kName)) before_ = value;
-        ::setenv(kName, (before_.empty() ? directory : directory + ":" + before_).c_str(), 1);
-    }
-    ScopedLibraryPath(const ScopedLibraryPath&) = delete;
-    ScopedLibraryPath& operator=(const ScopedLibraryPath&) = delete;
-    ~ScopedLibraryPath() {
-        before_.empty() ? ::unsetenv(kName) : ::setenv(kName, before_.c_str(), 1);
-    }
-
-  private:
-    static constexpr const char* kName = "LD_LIBRARY_PATH";
-    std::string before_;
-};
-
 TEST(CliInfo, LoadsTheManagementLibraryByItsSymbols) {
     const ScopedLibraryPath path(DAK_FAKE_NVML_DIR);
     const CliResult result = run_cli({"info", "--json"});

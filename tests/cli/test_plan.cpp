@@ -150,6 +150,12 @@ TEST(CliPlan, RefusesInOneLine) {
     EXPECT_THAT(refusal({"opt-30b", "--hardware", "gh200", "--remote", "peer:1"}),
                 HasSubstr("remote tier host"));
     EXPECT_THAT(refusal({"opt-30b", "--remote", "disk"}), HasSubstr("peer:N"));
+    {
+        const ScopedLibraryPath two_gpus(DAK_FAKE_NVML_DIR);
+        EXPECT_THAT(refusal({"opt-30b", "--remote", "peer:2"}),
+                    HasSubstr("there is no GPU 2; this machine has 2"));
+        EXPECT_THAT(refusal({"opt-30b", "--remote", "peer:0"}), HasSubstr("the GPU that computes"));
+    }
     refusal({"opt-30b", "--batch", "0"}, 2);
     refusal({}, 2);
 }

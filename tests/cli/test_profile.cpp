@@ -55,6 +55,13 @@ TEST(ProfileReport, PlotHasALineForEachNumberOfSlots) {
 
 TEST(CliProfile, RefusesInOneLineWhereItCannotMeasure) {
     EXPECT_EQ(run_cli({"profile", "--remote", "disk"}).status, 1);
+    {
+        const ScopedLibraryPath two_gpus(DAK_FAKE_NVML_DIR);
+        EXPECT_THAT(run_cli({"profile", "--remote", "peer:2"}).err,
+                    HasSubstr("there is no GPU 2; this machine has 2"));
+        EXPECT_THAT(run_cli({"profile", "--remote", "peer:0"}).err,
+                    HasSubstr("the GPU that computes"));
+    }
     if (!gather_system().gpus.empty()) GTEST_SKIP() << "there is a GPU";
     const CliResult result = run_cli({"profile"});
     EXPECT_EQ(result.status, 1);

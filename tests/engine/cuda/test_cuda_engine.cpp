@@ -48,7 +48,7 @@ std::ostream& operator<<(std::ostream& out, const Setting& s) {
 }
 
 TierMemory memory_of(Remote remote) {
-    return remote == Remote::kHost ? TierMemory::gpu_and_host() : TierMemory::gpu_and_peer(0);
+    return TierMemory::gpu_and(remote == Remote::kHost ? "host" : "peer:0");
 }
 
 ModelWeights load(const std::filesystem::path& model, const ModelConfig& config,

@@ -496,7 +496,7 @@ TEST_F(SmallOps, RandomWeightsAreThoseOfTheCpu) {
         const Placement placement = uniform_placement(weight_specs(config), 0.3);
         const ModelWeights expected = random_weights(config, placement, 5, {.progress = false});
         const ModelWeights got = random_weights(
-            config, placement, 5, {.progress = false, .memory = TierMemory::gpu_and_host()},
+            config, placement, 5, {.progress = false, .memory = TierMemory::gpu_and("host")},
             [&](const RandomMatrix& matrix, const SplitTensor& tensor) {
                 check(cudaMemset(tensor.local, kPoison, size_t(tensor.local_bytes())), "poison");
                 fill_random(matrix, tensor, stream_);
