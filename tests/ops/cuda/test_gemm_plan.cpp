@@ -37,6 +37,14 @@ struct RandomShape {
     }
 };
 
+/// An H200 that reads a peer's memory.
+GemmMachine nvlink_machine() {
+    GemmMachine machine;
+    machine.remote_gbps = 370;
+    machine.window_bytes = 4 * kMiB;
+    return machine;
+}
+
 void expect_line_covered_once(const WorkLine& line) {
     ASSERT_EQ(line.begin(0), 0);
     ASSERT_EQ(line.begin(line.workers()), line.units());
@@ -98,7 +106,8 @@ TEST(GemmPlan, EveryUnitIsComputedOnceByOneTier) {
         switches.align_waves = i % 5 != 0;
         switches.window = i % 7 != 0;
         switches.multicast = i % 3 != 0;
-        const GemmConfig config = choose_gemm_config(shape, GemmMachine{}, switches);
+        const GemmConfig config =
+            choose_gemm_config(shape, i % 2 == 0 ? GemmMachine{} : nvlink_machine(), switches);
         SCOPED_TRACE(config.to_string());
         const WorkLine line = work_line(shape, config);
         ASSERT_NO_FATAL_FAILURE(expect_line_covered_once(line));
@@ -128,7 +137,8 @@ TEST(GemmPlan, RemoteBytesInFlightFitTheWindowOfTwoKernels) {
     RandomShape shapes{std::mt19937(2)};
     GemmMachine machine;
     for (int i = 0; i < 3000; ++i) {
-        machine.window_bytes = shapes.between(1, 16) * 128 * kKiB;
+        if (i % 2 == 1) machine = nvlink_machine();
+        machine.window_bytes = shapes.between(1, i % 2 == 1 ? 64 : 16) * 128 * kKiB;
         const GemmConfig config = choose_gemm_config(shapes.next(), machine);
         // One worker with its least reads is what any window must allow.
         const int64_t least = config.remote_workers == 1 ? config.remote_bytes_in_flight() : 0;
@@ -139,13 +149,45 @@ TEST(GemmPlan, RemoteBytesInFlightFitTheWindowOfTwoKernels) {
 
 TEST(GemmPlan, GridsAreResidentAtOnce) {
     RandomShape shapes{std::mt19937(3)};
-    const GemmMachine machine;
     for (int i = 0; i < 3000; ++i) {
+        const GemmMachine machine = i % 2 == 0 ? GemmMachine{} : nvlink_machine();
         const GemmConfig config = choose_gemm_config(shapes.next(), machine);
         ASSERT_GE(config.workers(), 1);
         ASSERT_LE(config.ctas(), machine.sms) << config.to_string();
         if (config.cluster == 4) {
             ASSERT_LE(config.ctas(), 4 * machine.clusters_of_4);
+        }
+    }
+}
+
+GemmConfig large_product(int64_t tokens, double ratio, const GemmMachine& machine) {
+    GemmShape shape;
+    shape.tokens = tokens;
+    shape.weight = {28672, 7168, DType::kBF16};
+    shape.direct_remote_atoms =
+        static_cast<int64_t>(ratio * static_cast<double>(shape.weight.atoms()));
+    return choose_gemm_config(shape, machine);
+}
+
+TEST(GemmPlan, DecodeHasTheReadsInFlightThatALinkNeeds) {
+    // Past the turning point, where the link is the bound: 1 MiB for NVLink, 128 KiB for PCIe, and
+    // not so many SMs that HBM starves.
+    const GemmConfig nvlink = large_product(8, 0.1, nvlink_machine());
+    EXPECT_GE(nvlink.remote_bytes_in_flight(), kMiB) << nvlink.to_string();
+    EXPECT_LE(nvlink.remote_workers, 32) << nvlink.to_string();
+    const GemmConfig pcie = large_product(8, 0.1, GemmMachine{});
+    EXPECT_GE(pcie.remote_bytes_in_flight(), 128 * kKiB) << pcie.to_string();
+    EXPECT_LE(pcie.remote_workers, 8) << pcie.to_string();
+    // A small share needs a few CTAs only.
+    EXPECT_LE(large_product(8, 0.02, nvlink_machine()).remote_workers, 8);
+}
+
+TEST(GemmPlan, PrefillOverAWideLinkDividesTheMathsLikeTheWeights) {
+    for (const int64_t tokens : {512, 1024}) {
+        for (const double ratio : {0.1, 0.3, 0.5, 0.8}) {
+            const GemmConfig config = large_product(tokens, ratio, nvlink_machine());
+            const double share = static_cast<double>(config.remote_workers) / config.workers();
+            EXPECT_NEAR(share, ratio, 0.05) << config.to_string();
         }
     }
 }

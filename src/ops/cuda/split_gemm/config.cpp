@@ -22,6 +22,8 @@ constexpr int kMinPrefillUnits = 16;
 constexpr int64_t kMaxStreamedAtoms = 128;   // K = 8,192
 constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;
+// An idle remote CTA of the decode kernel costs under 1% of the SMs, a late one the whole step.
+constexpr double kDecodeSpare = 2;
 
 /// How many workers fit the window when each has `slots` reads of 16 KiB in flight (of a cluster
 /// that multicasts, each CTA reads its part of them).
@@ -30,9 +32,9 @@ int workers_in_window(const GemmMachine& machine, int slots) {
         1, static_cast<int>(machine.window_bytes / (kOverlappingKernels * slots * kSlotBytes)));
 }
 
-/// Remote workers: enough for the rate at which both tiers end together, with a factor 2 to spare
-/// (an idle remote CTA costs under 1% of the SMs, a late one the whole step), within the window.
-int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots) {
+/// Remote workers: enough for `spare` times the rate at which both tiers end together, within the
+/// window.
+int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots, double spare) {
     if (shape.direct_remote_atoms == 0) return 0;
     const double remote = static_cast<double>(shape.direct_remote_atoms * kAtomBytes);
     const double local = static_cast<double>(shape.weight.bytes()) - remote;
@@ -43,7 +45,7 @@ int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots
     const double needed_gbps = std::min(machine.remote_gbps, remote / local_s / 1e9);
     const double cta_gbps =
         static_cast<double>(slots * kSlotBytes) / machine.remote_latency_us / 1e3;
-    const int by_rate = static_cast<int>(2 * needed_gbps / cta_gbps) + 1;
+    const int by_rate = static_cast<int>(spare * needed_gbps / cta_gbps) + 1;
     return std::clamp(by_rate, 1, workers_in_window(machine, slots));
 }
 
@@ -125,8 +127,9 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
     const int64_t most_remote = std::max<int64_t>(1, remote / kMinUnits);
     if (direct) {
         config.remote_workers = static_cast<int>(std::min<int64_t>(
-            most_remote, switches.window ? remote_workers(shape, machine, config.remote_slots)
-                                         : machine.sms / 2));
+            most_remote, switches.window
+                             ? remote_workers(shape, machine, config.remote_slots, kDecodeSpare)
+                             : machine.sms / 2));
     }
     const int64_t local = units - remote;
     config.local_workers = static_cast<int>(
@@ -152,6 +155,15 @@ constexpr std::array<PrefillCandidate, 6> kPrefillCandidates = {{
     {256, 4, ClusterUse::kWeights, 0.68},
 }};
 
+/// Reads in flight of a remote worker of the prefill kernel: all that its ring can hold where the
+/// window has room for as many workers as the remote share of the maths needs.
+int prefill_remote_slots(const GemmMachine& machine, int workers_for_maths, int stages) {
+    constexpr int kLeastSlots = 2;
+    constexpr int kFewestWorkers = 8;  // with two slots each they reach a PCIe link's rate
+    return std::clamp(workers_in_window(machine, 1) / std::max(workers_for_maths, kFewestWorkers),
+                      kLeastSlots, stages);
+}
+
 GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
                              const GemmSwitches& switches, const PrefillCandidate& candidate,
                              bool streamed) {
@@ -161,7 +173,6 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
     config.row_tiles = 2;
     config.cluster = candidate.cluster;
     config.cluster_use = candidate.cluster_use;
-    config.remote_slots = switches.window ? 2 : 4;
     config.alignment =
         switches.align_waves ? kPrefillAlignment : static_cast<int>(shape.weight.k_atoms());
     const int groups = token_tiles(shape, config);
@@ -170,13 +181,18 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
     const RowBlocks blocks = row_blocks(shape, config);
     const int total = clusters_at_once(machine, candidate.cluster);
     if (blocks.remote > 0) {
-        // Enough also for their share of the maths.
+        // Enough also for their share of the maths; every worker beyond takes maths from the rest,
+        // so that one read each is all there is to spare.
         const int by_maths = static_cast<int>(int64_t{total} * blocks.remote / blocks.total);
-        const int wanted =
+        const int slots = config.remote_slots =
             switches.window
-                ? std::max(remote_workers(shape, machine, config.remote_slots),
-                           std::min(by_maths, workers_in_window(machine, config.remote_slots)))
-                : total / 2;
+                ? prefill_remote_slots(machine, by_maths, prefill_stages(candidate.tokens_per_tile))
+                : 4;
+        const double spare = slots / (slots - 1.0);
+        const int wanted = switches.window
+                               ? std::max(remote_workers(shape, machine, slots, spare),
+                                          std::min(by_maths, workers_in_window(machine, slots)))
+                               : total / 2;
         config.remote_workers = std::min({wanted, total - 1, blocks.remote * groups});
     }
     const int local_tiles = (blocks.total - blocks.remote) * groups;
