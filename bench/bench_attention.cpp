@@ -7,25 +7,28 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <numeric>
 #include <random>
 
 #include "fill.h"
 #include "measure.h"
 #include "memory/arena.h"
+#include "memory/tier.h"
 #include "ops/cuda/check.h"
 #include "ops/cuda/split_attention/split_attention.h"
+#include "remote_tier.h"
 
 namespace dak::bench {
 namespace {
 
 using cuda::AttentionArgs;
 using cuda::AttentionConfig;
+using cuda::AttentionMachine;
 using cuda::AttentionShape;
 using cuda::AttentionWorkspace;
 using cuda::check;
 
-constexpr double kHbmGbps = 4740;
 constexpr double kDensePeakTflops = 989;
 
 struct AttentionBenchCase {
@@ -55,7 +58,8 @@ struct AttentionBenchCase {
     }
 };
 
-std::vector<AttentionBenchCase> cases() {
+/// Everything local.
+std::vector<AttentionBenchCase> local_cases() {
     std::vector<AttentionBenchCase> all;
     const auto decode = [&](int64_t batch, int64_t heads, int64_t kv_heads,
                             std::initializer_list<int64_t> lengths, int64_t head_dim = 128) {
@@ -72,10 +76,6 @@ std::vector<AttentionBenchCase> cases() {
     decode(8, 32, 32, {1024});
     decode(1, 32, 8, {16384});
     decode(64, 32, 32, {1024}, 80);
-    for (const double ratio : {0.01, 0.1, 0.5, 1.0}) {
-        all.push_back({"decode", 64, 56, 56, 128, 1024, ratio});
-        all.push_back({"decode", 64, 32, 8, 128, 1024, ratio});
-    }
     for (const int64_t kv_heads : {32, 8}) {
         for (const int64_t len : {512, 1024, 2048, 4096, 8192, 16384}) {
             all.push_back({"prefill", 1, 32, kv_heads, 128, len});
@@ -85,9 +85,24 @@ std::vector<AttentionBenchCase> cases() {
     all.push_back({"prefill", 1, 32, 8, 64, 4096});
     all.push_back({"prefill", 1, 16, 8, 256, 4096});
     all.push_back({"prefill", 1, 32, 8, 128, 2048, 0, 8192});
-    for (const double ratio : {0.01, 0.1, 0.5}) {
+    return all;
+}
+
+/// Pages in both tiers. A peer's link is wide enough for ratios in between to matter, and its
+/// machine is not the one that the local cases were measured on: each shape has its ratio 0.
+std::vector<AttentionBenchCase> split_cases(const std::string& remote) {
+    const bool peer = peer_of(remote).has_value();
+    std::vector<double> decode = {0.01, 0.1, 0.5, 1.0}, prefill = {0.01, 0.1, 0.5};
+    if (peer) decode = {0, 0.02, 0.05, 0.07, 0.08, 0.1, 0.2, 0.3, 0.5, 1.0};
+    if (peer) prefill = {0, 0.01, 0.1, 0.5, 1.0};
+    std::vector<AttentionBenchCase> all;
+    for (const double ratio : decode) {
+        all.push_back({"decode", 64, 56, 56, 128, 1024, ratio});
+        all.push_back({"decode", 64, 32, 8, 128, 1024, ratio});
+    }
+    for (const double ratio : prefill) {
         all.push_back({"prefill", 1, 32, 8, 128, 2048, ratio, 8192});
-        all.push_back({"prefill", 1, 32, 8, 128, 2048, ratio, 8192, false});
+        if (ratio > 0) all.push_back({"prefill", 1, 32, 8, 128, 2048, ratio, 8192, false});
     }
     return all;
 }
@@ -114,19 +129,26 @@ class DeviceValues {
 
 /// Memory that the cases carve their caches out of.
 struct Pools {
+    const std::string tier;
+    const HardwareProfile profile;
     Arena local = Arena::device("KV", int64_t{34} * kGiB);
-    Arena host = Arena::pinned_host("remote KV", int64_t{2} * kGiB);
+    Arena remote = Arena::remote(tier, "remote KV", int64_t{2} * kGiB);
     Arena rows = Arena::device("activations", int64_t{3} * kGiB);
-    std::byte *local_base, *host_base, *rows_base;
+    AttentionMachine machine = cuda::current_attention_machine();
+    std::byte *local_base, *remote_base, *rows_base;
     cudaStream_t stream = nullptr;
 
-    Pools()
-        : local_base(local.allocate(local.capacity_bytes())),
-          host_base(host.allocate(host.capacity_bytes())),
+    explicit Pools(const std::string& remote_tier)
+        : tier(remote_tier),
+          profile(remote_profile(tier)),
+          local_base(local.allocate(local.capacity_bytes())),
+          remote_base(remote.allocate(remote.capacity_bytes())),
           rows_base(rows.allocate(rows.capacity_bytes())) {
+        machine.remote_gbps = profile.remote_direct_gbps;
+        machine.window_bytes = profile.window_bytes;
         check(cudaStreamCreate(&stream), "stream");
         fill_random(local_base, local.capacity_bytes() / 2, 1, 1.0f, stream);
-        fill_random(host_base, host.capacity_bytes() / 2, 2, 1.0f, stream);
+        fill_random(remote_base, remote.capacity_bytes() / 2, 2, 1.0f, stream);
         fill_random(rows_base, rows.capacity_bytes() / 2, 3, 1.0f, stream);
         check(cudaStreamSynchronize(stream), "fill");
     }
@@ -155,7 +177,7 @@ class CaseRun {
                  .max_pages = sequence_pages_,
                  .remote_pages = remote_pages_ > 0,
                  .copied_pages = c.kind == "prefill" && c.copies ? remote_pages_ : 0},
-          config_(choose(shape_, slots)),
+          config_(choose(shape_, pools.machine, slots)),
           workspace_(shape_, config_) {}
 
     Json row(const Json& peer) {
@@ -184,9 +206,9 @@ class CaseRun {
         const double remote = static_cast<double>(remote_pages_ * layout_.page_bytes());
         const double local = c_.kv_bytes() - remote;
         const double peer_us = peer.is_null() ? 0 : peer["us"].get<double>();
-        const double light_speed = std::max(
-            {local / kHbmGbps / 1e3, remote / cuda::current_attention_machine().remote_gbps / 1e3,
-             decode ? 0 : c_.flops() / kDensePeakTflops / 1e6});
+        const double light_speed = std::max({local / pools_.profile.local_gbps / 1e3,
+                                             remote / pools_.machine.remote_gbps / 1e3,
+                                             decode ? 0 : c_.flops() / kDensePeakTflops / 1e6});
         print(us, peer_us, peer, remote);
         return {{"section", c_.kind},
                 {"batch", c_.batch},
@@ -198,7 +220,7 @@ class CaseRun {
                 {"dtype", "bf16"},
                 {"ratio", c_.ratio},
                 {"copies", c_.copies},
-                {"tier", remote_pages_ > 0 ? "host" : "local"},
+                {"tier", remote_pages_ > 0 ? pools_.tier : "local"},
                 {"us", rounded(us[0])},
                 {"chain_us", rounded(us[1])},
                 {"gbps", rounded(c_.kv_bytes() / us[0] / 1e3)},
@@ -212,8 +234,9 @@ class CaseRun {
     }
 
   private:
-    static AttentionConfig choose(const AttentionShape& shape, int slots) {
-        AttentionConfig config = choose_attention_config(shape, cuda::current_attention_machine());
+    static AttentionConfig choose(const AttentionShape& shape, const AttentionMachine& machine,
+                                  int slots) {
+        AttentionConfig config = choose_attention_config(shape, machine);
         if (slots > 0) config.slots = slots;
         return config;
     }
@@ -270,9 +293,10 @@ class CaseRun {
         args.kv.layout = layout_;
         args.kv.local = cycle(pools_.local_base, pools_.local.capacity_bytes(),
                               local_pages_ * layout_.page_bytes());
-        args.kv.remote = remote_pages_ == 0 ? nullptr
-                                            : cycle(pools_.host_base, pools_.host.capacity_bytes(),
-                                                    remote_pages_ * layout_.page_bytes());
+        args.kv.remote = remote_pages_ == 0
+                             ? nullptr
+                             : cycle(pools_.remote_base, pools_.remote.capacity_bytes(),
+                                     remote_pages_ * layout_.page_bytes());
         args.kv.num_local_pages = local_pages_;
         args.num_heads = c_.heads;
         args.scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim));
@@ -302,8 +326,8 @@ bool same(const AttentionBenchCase& c, const Json& peer) {
 
 Json peer_cases() {
     Json list = Json::array();
-    for (const AttentionBenchCase& c : cases()) {
-        if (c.ratio > 0 || c.past > 0) continue;
+    for (const AttentionBenchCase& c : local_cases()) {
+        if (c.past > 0) continue;
         list.push_back({{"kind", c.kind},
                         {"batch", c.batch},
                         {"heads", c.heads},
@@ -322,12 +346,13 @@ Json peer_cases() {
 int main(int argc, char** argv) {
     using namespace dak;
     CLI::App app{"Benchmark of split attention"};
-    std::string json, commit = "unknown", peer_file, only;
+    std::string remote = "host", json, commit = "unknown", peer_file, only;
     int rounds = 7, slots = 0;
     bool list = false;
     app.add_flag("--list", list, "Print the cases of the peer as JSON and end");
     app.add_option("--peer", peer_file, "Times of the peer, from sdpa_peer.py");
-    app.add_option("--only", only, "decode or prefill");
+    app.add_option("--remote", remote, "The remote tier: host or peer:N");
+    app.add_option("--only", only, "decode, prefill, or split: those with a remote tier");
     app.add_option("--slots", slots, "Of the decode kernel's ring instead of those chosen");
     app.add_option("--rounds", rounds, "Samples of each measurement");
     app.add_option("--json", json, "File for the results");
@@ -341,10 +366,14 @@ int main(int argc, char** argv) {
         }
         Json peers = Json::array();
         if (!peer_file.empty()) std::ifstream(peer_file) >> peers;
+        bench::Pools pools(remote);
         Json report = bench::report_head("attention", commit);
-        bench::Pools pools;
-        for (const bench::AttentionBenchCase& c : bench::cases()) {
-            if (!only.empty() && only != c.kind) continue;
+        report["remote"] = remote;
+        std::vector<bench::AttentionBenchCase> cases;
+        if (only != "split") cases = bench::local_cases();
+        std::ranges::copy(bench::split_cases(remote), std::back_inserter(cases));
+        for (const bench::AttentionBenchCase& c : cases) {
+            if (!only.empty() && only != "split" && only != c.kind) continue;
             Json peer;
             for (const Json& candidate : peers) {
                 if (c.ratio == 0 && c.past == 0 && bench::same(c, candidate)) peer = candidate;

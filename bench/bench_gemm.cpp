@@ -13,13 +13,16 @@ int main(int argc, char** argv) {
     using namespace dak;
     CLI::App app{"Benchmark of the split GEMM"};
     // Bandwidth first: after large products a GPU is at its power limit and a little slower.
-    std::vector<std::string> sections = {"chains",    "splits",        "window", "alignment",
-                                         "zero-copy", "amplification", "shapes"};
+    std::vector<std::string> sections = {"chains",     "splits",        "window",
+                                         "congestion", "alignment",     "zero-copy",
+                                         "multicast",  "amplification", "shapes"};
     std::vector<int64_t> tokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
-    std::string json, commit = "unknown";
+    std::string remote = "host", json, commit = "unknown";
     int rounds = 7;
-    app.add_option("--sections", sections, "What to run; also: variants, chain-variants")
+    app.add_option("--sections", sections,
+                   "What to run; also: variants, chain-variants, remote-workers")
         ->delimiter(',');
+    app.add_option("--remote", remote, "The remote tier: host or peer:N");
     app.add_option("--tokens", tokens, "Tokens N of the sections that vary it")->delimiter(',');
     app.add_option("--rounds", rounds, "Samples of each measurement");
     app.add_option("--json", json, "File for the results");
@@ -27,9 +30,13 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
 
     try {
-        bench::Bench bench(16, 2);
+        bench::Bench bench(remote, 16, 2);
         bench.rounds = rounds;
         Json report = bench::report_head("gemm", commit);
+        report["remote"] = remote;
+        report["remote_direct_gbps"] = bench.machine.remote_gbps;
+        report["remote_staged_gbps"] = bench.staged_gbps;
+        report["window_bytes"] = bench.machine.window_bytes;
         std::vector<int64_t> decode_tokens;
         std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(decode_tokens),
                      [](int64_t n) { return n <= 64; });
@@ -40,7 +47,10 @@ int main(int argc, char** argv) {
             if (section == "chains") bench::bench_chains(bench, decode_tokens);
             if (section == "splits") bench::bench_splits(bench);
             if (section == "window") bench::bench_window(bench);
+            if (section == "congestion") bench::bench_congestion(bench);
+            if (section == "remote-workers") bench::bench_remote_workers(bench);
             if (section == "alignment") bench::bench_alignment(bench);
+            if (section == "multicast") bench::bench_multicast(bench);
             if (section == "amplification") bench::bench_amplification(bench, tokens);
             if (section == "zero-copy") bench::bench_zero_copy(bench);
         }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "fill.h"
 #include "ops/cuda/check.h"
 #include "ops/cuda/staging.h"
+#include "remote_tier.h"
 
 namespace dak::bench {
 
@@ -43,20 +45,29 @@ std::byte* take(std::byte* base, int64_t capacity, int64_t& used, int64_t bytes)
 
 }  // namespace
 
-Bench::Bench(int64_t device_gib, int64_t host_gib)
-    : machine(current_gemm_machine()),
+static GemmMachine machine_of(const HardwareProfile& profile) {
+    GemmMachine machine = current_gemm_machine();
+    machine.local_gbps = profile.local_gbps;
+    machine.remote_gbps = profile.remote_direct_gbps;
+    machine.window_bytes = profile.window_bytes;
+    return machine;
+}
+
+Bench::Bench(const std::string& remote_tier, int64_t device_gib, int64_t remote_gib)
+    : remote(remote_tier),
+      machine(machine_of(remote_profile(remote))),
       workspace(machine),
       local_(Arena::device("weights", device_gib * kGiB)),
-      host_(Arena::pinned_host("offloaded weights", host_gib * kGiB)) {
+      remote_(Arena::remote(remote, "offloaded weights", remote_gib * kGiB)) {
     check(cudaStreamCreate(&stream), "stream");
     local_base_ = local_.allocate(local_.capacity_bytes());
-    host_base_ = host_.allocate(host_.capacity_bytes());
+    remote_base_ = remote_.allocate(remote_.capacity_bytes());
     fill_random(local_base_, local_.capacity_bytes() / 2, 1, 1.0f / 85, stream);
-    for (int64_t at = 0; at < host_.capacity_bytes(); at += kGiB) {
-        check(cudaMemcpyAsync(host_base_ + at, local_base_,
-                              static_cast<size_t>(std::min(kGiB, host_.capacity_bytes() - at)),
+    for (int64_t at = 0; at < remote_.capacity_bytes(); at += kGiB) {
+        check(cudaMemcpyAsync(remote_base_ + at, local_base_,
+                              static_cast<size_t>(std::min(kGiB, remote_.capacity_bytes() - at)),
                               cudaMemcpyDefault, stream),
-              "filling host memory");
+              "filling remote memory");
     }
     for (void*& buffer : activations) {
         check(cudaMalloc(&buffer, kMaxTokens * kMaxWidth * 2), "activations");
@@ -67,6 +78,32 @@ Bench::Bench(int64_t device_gib, int64_t host_gib)
     check(cudaMalloc(&blas_workspace_, kBlasWorkspace), "cuBLAS workspace");
     cublasSetWorkspace(blas_, blas_workspace_, kBlasWorkspace);
     check(cudaStreamSynchronize(stream), "filling memory");
+    measure_link();
+}
+
+void Bench::measure_link() {
+    const Layer layer{7168, 7168};
+    std::vector<Contestant> contestants;
+    for (const int ctas : {4, 8, 16, 32}) {
+        GemmConfig config = choose_gemm_config(shape_for(layer, 8, 1.0), machine);
+        config.remote_workers = ctas;
+        contestants.push_back(repeated(*this, "stream", layer, 1.0, 8, 4, config));
+    }
+    constexpr int64_t kPiece = 64 * kMiB;
+    contestants.push_back({"copy engine", 8,
+                           [this](int i, cudaStream_t copies) {
+                               check(cudaMemcpyAsync(local_base_ + i * kPiece,
+                                                     remote_base_ + i * kPiece, kPiece,
+                                                     cudaMemcpyDefault, copies),
+                                     "copying");
+                           },
+                           nullptr});
+    const std::vector<double> us = measure(contestants, stream);
+    machine.remote_gbps = weight_bytes(layer) / *std::min_element(us.begin(), us.end() - 1) / 1e3;
+    staged_gbps = static_cast<double>(kPiece) / us.back() / 1e3;
+    std::printf("remote tier %s: SMs read %.1f GB/s, the copy engine %.1f; window %s\n",
+                remote.c_str(), machine.remote_gbps, staged_gbps,
+                format_bytes(machine.window_bytes).c_str());
 }
 
 SplitTensor Bench::weight(Layer layer, double ratio) {
@@ -74,7 +111,8 @@ SplitTensor Bench::weight(Layer layer, double ratio) {
     tensor.shape = {layer.m, layer.k, DType::kBF16};
     tensor.remote_atoms = std::llround(ratio * static_cast<double>(tensor.shape.atoms()));
     tensor.local = take(local_base_, local_.capacity_bytes(), local_used_, tensor.local_bytes());
-    tensor.remote = take(host_base_, host_.capacity_bytes(), host_used_, tensor.remote_bytes());
+    tensor.remote =
+        take(remote_base_, remote_.capacity_bytes(), remote_used_, tensor.remote_bytes());
     return tensor;
 }
 
@@ -146,10 +184,10 @@ double remote_bytes(Layer layer, double ratio) {
     return static_cast<double>(shape_for(layer, 1, ratio).direct_remote_atoms * kAtomBytes);
 }
 
-int operations_for(Layer layer, int64_t tokens, double ratio) {
+int operations_for(const Bench& bench, Layer layer, int64_t tokens, double ratio) {
     const double bytes = weight_bytes(layer);
     const double us = std::max({bytes / 4e6, bytes * static_cast<double>(tokens) / 700e6,
-                                remote_bytes(layer, ratio) / 50e3}) +
+                                remote_bytes(layer, ratio) / bench.machine.remote_gbps / 1e3}) +
                       2;
     const int cold = ratio > 0 ? 2 : static_cast<int>(kColdBytes / static_cast<int64_t>(bytes)) + 1;
     return std::max({2, cold, std::min(100, static_cast<int>(3000 / us))});

@@ -30,7 +30,8 @@ extern const std::vector<Layer> kShapes;
 /// Memory that the sections carve their operands out of, and the rows they write.
 class Bench {
   public:
-    Bench(int64_t device_gib, int64_t host_gib);
+    /// `remote`: "host" or "peer:N". Measures the link.
+    Bench(const std::string& remote, int64_t device_gib, int64_t remote_gib);
 
     /// The next weight, of random values, with `ratio` of its atoms remote. Memory is reused from
     /// the start when it has been gone through.
@@ -39,7 +40,9 @@ class Bench {
 
     void cublas(Layer layer, const void* weight, int64_t tokens, int parity) const;
 
-    cuda::GemmMachine machine;
+    const std::string remote;
+    cuda::GemmMachine machine;  ///< remote_gbps is measured, the window the profile's
+    double staged_gbps = 0;     ///< what the copy engine moves from the remote tier
     cuda::GemmWorkspace workspace;
     cudaStream_t stream = nullptr;
     void* activations[4] = {};  ///< two inputs, two outputs
@@ -47,9 +50,11 @@ class Bench {
     Json rows = Json::array();
 
   private:
-    Arena local_, host_;
-    std::byte *local_base_ = nullptr, *host_base_ = nullptr;
-    int64_t local_used_ = 0, host_used_ = 0;
+    void measure_link();
+
+    Arena local_, remote_;
+    std::byte *local_base_ = nullptr, *remote_base_ = nullptr;
+    int64_t local_used_ = 0, remote_used_ = 0;
     cublasHandle_t blas_ = nullptr;
     void* blas_workspace_ = nullptr;
 };
@@ -75,7 +80,7 @@ double weight_bytes(Layer layer);
 double remote_bytes(Layer layer, double ratio);
 
 /// How often to repeat a product so that its weights are cold and the graph runs for milliseconds.
-int operations_for(Layer layer, int64_t tokens, double ratio = 0);
+int operations_for(const Bench& bench, Layer layer, int64_t tokens, double ratio = 0);
 
 /// One product over rotating weights.
 Contestant repeated(Bench& bench, const std::string& name, Layer layer, double ratio,
@@ -85,7 +90,8 @@ Contestant repeated(Bench& bench, const std::string& name, Layer layer, double r
 /// The same through the staging ring.
 Contestant repeated_staged(Bench& bench, Layer layer, double ratio, int64_t tokens, int operations);
 
-/// cuBLAS on row-major weights, in local memory or, with `mapped`, read from host memory in place.
+/// cuBLAS on row-major weights, in local memory or, with `mapped`, read from the remote tier in
+/// place.
 Contestant repeated_cublas(Bench& bench, Layer layer, int64_t tokens, int operations,
                            bool mapped = false);
 
@@ -96,6 +102,9 @@ void bench_chain_variants(Bench& bench, const std::vector<int64_t>& tokens);
 void bench_chains(Bench& bench, const std::vector<int64_t>& tokens);
 void bench_splits(Bench& bench);
 void bench_window(Bench& bench);
+void bench_congestion(Bench& bench);
+void bench_remote_workers(Bench& bench);
+void bench_multicast(Bench& bench);
 void bench_alignment(Bench& bench);
 void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens);
 void bench_zero_copy(Bench& bench);

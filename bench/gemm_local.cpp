@@ -84,7 +84,7 @@ void bench_shapes(Bench& bench, const std::vector<int64_t>& tokens) {
     for (const int64_t n : tokens) {
         double log_ratio = 0, worst = 10;
         for (const Layer& layer : kShapes) {
-            const int operations = operations_for(layer, n);
+            const int operations = operations_for(bench, layer, n);
             const GemmConfig config = choose_gemm_config(shape_for(layer, n), bench.machine);
             const auto us =
                 measure({repeated(bench, "dak", layer, 0, n, operations, config),
@@ -122,7 +122,7 @@ void bench_variants(Bench& bench, const std::vector<int64_t>& tokens) {
     std::printf("\n== variants: us of each\n");
     for (const int64_t n : tokens) {
         for (const Layer& layer : kShapes) {
-            const int operations = operations_for(layer, n);
+            const int operations = operations_for(bench, layer, n);
             const GemmShape shape = shape_for(layer, n);
             const auto configs = n <= 64 ? decode_variants(shape, bench.machine)
                                          : prefill_variants(shape, bench.machine);

@@ -2,11 +2,13 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "gemm_bench.h"
+#include "memory/tier.h"
 #include "ops/cuda/staging.h"
 
-// Weights in two tiers: chains of a model's layers, the window, alignment, multicast,
+// Weights in two tiers: chains of a model's layers, the window, congestion, alignment, multicast,
 // amplification.
 
 namespace dak::bench {
@@ -91,6 +93,34 @@ void report_chain(Bench& bench, const std::string& section, const Chain& chain, 
     std::fflush(stdout);
 }
 
+/// What to vary on a link, around the ratio at which both tiers end together: 1.1% over PCIe, 7%
+/// over NVLink.
+struct Sweep {
+    std::vector<double> splits, window, congestion, workers;
+    double aligned;
+    std::vector<int> window_ctas, worker_counts;
+};
+
+const Sweep& sweep_of(const Bench& bench) {
+    static const Sweep host = {
+        .splits = {0.0, 0.0025, 0.005, 0.0075, 0.01, 0.0105, 0.0125, 0.015, 0.02, 0.05, 0.1},
+        .window = {0.01, 0.02},
+        .congestion = {0.005, 0.01, 0.02},
+        .workers = {0.0075, 0.01, 0.0125, 0.02},
+        .aligned = 0.01,
+        .window_ctas = {1, 2, 4, 8, 16, 32},
+        .worker_counts = {1, 2, 3, 4, 6, 8, 12}};
+    static const Sweep peer = {
+        .splits = {0.0, 0.02, 0.04, 0.06, 0.07, 0.08, 0.10, 0.15, 0.2, 0.3, 0.5, 1.0},
+        .window = {0.07, 0.1},
+        .congestion = {0.02, 0.05, 0.07, 0.1},
+        .workers = {0.05, 0.07, 0.08, 0.10},
+        .aligned = 0.07,
+        .window_ctas = {4, 8, 16, 24, 32, 48},
+        .worker_counts = {8, 12, 16, 20, 24, 32, 48}};
+    return peer_of(bench.remote) ? peer : host;
+}
+
 }  // namespace
 
 void bench_chains(Bench& bench, const std::vector<int64_t>& tokens) {
@@ -146,25 +176,24 @@ void bench_chain_variants(Bench& bench, const std::vector<int64_t>& tokens) {
 void bench_splits(Bench& bench) {
     std::printf("\n== chains, split between the tiers; transports\n");
     const Model& model = kModels[0];
-    for (const double ratio :
-         {0.0, 0.0025, 0.005, 0.0075, 0.01, 0.0105, 0.0125, 0.015, 0.02, 0.05, 0.1}) {
+    for (const double ratio : sweep_of(bench).splits) {
         const Chain direct = chain_of(bench, model, 8, ratio, Transport::kDirect);
         const Chain staged = chain_of(bench, model, 8, ratio, Transport::kStaged);
         const auto us = measure({direct.contestant, staged.contestant}, bench.stream,
                                 ratio >= 0.05 ? 3 : bench.rounds);
-        report_chain(bench, "splits", direct, 8, ratio, "host direct", us[0], "");
-        report_chain(bench, "splits", staged, 8, ratio, "host staged", us[1], "");
+        report_chain(bench, "splits", direct, 8, ratio, bench.remote + " direct", us[0], "");
+        report_chain(bench, "splits", staged, 8, ratio, bench.remote + " staged", us[1], "");
     }
 }
 
 void bench_window(Bench& bench) {
     std::printf("\n== window: remote CTAs x reads of 16 KiB in flight, 28672x7168, N=8\n");
     const Layer layer{28672, 7168};
-    for (const double ratio : {0.01, 0.02}) {
+    for (const double ratio : sweep_of(bench).window) {
         std::vector<GemmConfig> configs;
         std::vector<Contestant> contestants;
-        const int operations = operations_for(layer, 8, ratio);
-        for (const int ctas : {1, 2, 4, 8, 16, 32}) {
+        const int operations = operations_for(bench, layer, 8, ratio);
+        for (const int ctas : sweep_of(bench).window_ctas) {
             for (int slots = 1; slots <= 6; ++slots) {
                 GemmConfig config = choose_gemm_config(shape_for(layer, 8, ratio), bench.machine);
                 config.remote_workers = ctas;
@@ -188,7 +217,7 @@ void bench_window(Bench& bench) {
                             .n = 8,
                             .k = layer.k,
                             .ratio = ratio,
-                            .tier = "host direct",
+                            .tier = bench.remote + " direct",
                             .us = us[i],
                             .local_bytes = weight_bytes(layer) - remote,
                             .remote_bytes = remote,
@@ -196,15 +225,84 @@ void bench_window(Bench& bench) {
                             .config = configs[i].to_string()});
         }
     }
+}
+
+void bench_congestion(Bench& bench) {
     std::printf("\n== congestion: window on and off, OPT-30B chain, N=8\n");
-    for (const double ratio : {0.005, 0.01, 0.02}) {
+    for (const double ratio : sweep_of(bench).congestion) {
         for (const bool on : {true, false}) {
             GemmSwitches switches;
             switches.window = on;
             const Chain chain = chain_of(bench, kModels[0], 8, ratio, Transport::kDirect, switches);
             const auto us = measure({chain.contestant}, bench.stream, 3);
-            report_chain(bench, "congestion", chain, 8, ratio, "host direct", us[0],
+            report_chain(bench, "congestion", chain, 8, ratio, bench.remote + " direct", us[0],
                          on ? "window on" : "window off");
+        }
+    }
+    std::printf("\n== the same by matrix, where both tiers end together: GB/s, on | off\n");
+    const double ratio =
+        bench.machine.remote_gbps / (bench.machine.remote_gbps + bench.machine.local_gbps);
+    const Layer layers[] = {{7168, 7168}, {28672, 7168}, {7168, 28672},
+                            {4096, 4096}, {16384, 4096}, {4096, 16384}};
+    for (const Layer& layer : layers) {
+        const int operations = operations_for(bench, layer, 8, ratio);
+        std::vector<Contestant> contestants;
+        std::vector<GemmConfig> configs;
+        for (const bool on : {true, false}) {
+            GemmSwitches switches;
+            switches.window = on;
+            configs.push_back(
+                choose_gemm_config(shape_for(layer, 8, ratio), bench.machine, switches));
+            contestants.push_back(
+                repeated(bench, "congestion", layer, ratio, 8, operations, configs.back()));
+        }
+        const auto us = measure(contestants, bench.stream, 3);
+        std::printf("%5ldx%-5ld %5.0f | %5.0f  x%.2f\n", layer.m, layer.k,
+                    weight_bytes(layer) / us[0] / 1e3, weight_bytes(layer) / us[1] / 1e3,
+                    us[1] / us[0]);
+        std::fflush(stdout);
+        const double remote = remote_bytes(layer, ratio);
+        for (size_t i = 0; i < configs.size(); ++i) {
+            add_row(bench, {.section = "congestion-shapes",
+                            .m = layer.m,
+                            .n = 8,
+                            .k = layer.k,
+                            .ratio = ratio,
+                            .tier = bench.remote + " direct",
+                            .us = us[i],
+                            .local_bytes = weight_bytes(layer) - remote,
+                            .remote_bytes = remote,
+                            .link_bytes = remote,
+                            .config = fmt::format("window {}, {}", i == 0 ? "on" : "off",
+                                                  configs[i].to_string())});
+        }
+    }
+}
+
+void bench_remote_workers(Bench& bench) {
+    std::printf("\n== remote workers x reads of 16 KiB in flight, OPT-30B chain, N=8: GB/s\n");
+    const std::vector<int> slots = {2, 3, 4, 6};
+    for (const double ratio : sweep_of(bench).workers) {
+        std::vector<Chain> chains = {chain_of(bench, kModels[0], 8, ratio, Transport::kDirect)};
+        std::vector<std::string> names = {"own choice"};
+        for (const int workers : sweep_of(bench).worker_counts) {
+            for (const int reads : slots) {
+                const auto vary = [&](GemmConfig& c) {
+                    c.remote_workers = workers;
+                    c.remote_slots = reads;
+                    c.local_workers = bench.machine.sms - workers;
+                };
+                chains.push_back(
+                    chain_of(bench, kModels[0], 8, ratio, Transport::kDirect, {}, vary));
+                names.push_back(fmt::format("{} workers x {}", workers, reads));
+            }
+        }
+        std::vector<Contestant> contestants;
+        for (const Chain& chain : chains) contestants.push_back(chain.contestant);
+        const auto us = measure(contestants, bench.stream, 5);
+        for (size_t i = 0; i < chains.size(); ++i) {
+            report_chain(bench, "remote-workers", chains[i], 8, ratio, bench.remote + " direct",
+                         us[i], names[i]);
         }
     }
 }
@@ -212,7 +310,7 @@ void bench_window(Bench& bench) {
 void bench_alignment(Bench& bench) {
     std::printf("\n== wave alignment and early weights on and off, chains, N=8\n");
     for (const Model& model : {kModels[0], kModels[1]}) {
-        for (const double ratio : {0.0, 0.01}) {
+        for (const double ratio : {0.0, sweep_of(bench).aligned}) {
             for (int off = 0; off < 3; ++off) {
                 GemmSwitches switches;
                 switches.align_waves = off != 1;
@@ -221,25 +319,73 @@ void bench_alignment(Bench& bench) {
                 const Chain chain = chain_of(bench, model, 8, ratio, Transport::kDirect, switches);
                 const auto us = measure({chain.contestant}, bench.stream, bench.rounds);
                 report_chain(bench, "alignment", chain, 8, ratio,
-                             ratio > 0 ? "host direct" : "local", us[0], names[off]);
+                             ratio > 0 ? bench.remote + " direct" : "local", us[0], names[off]);
             }
         }
     }
 }
 
+void bench_multicast(Bench& bench) {
+    std::printf("\n== multicast off | on | staged, 7168x7168: us\n");
+    const Layer layer{7168, 7168};
+    for (const int64_t n : {512, 1024}) {
+        for (const double ratio : {0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0}) {
+            const int operations = operations_for(bench, layer, n, ratio);
+            std::vector<std::string> tiers;
+            std::vector<std::string> configs;
+            std::vector<Contestant> contestants;
+            for (const bool multicast : {false, true}) {
+                GemmSwitches switches;
+                switches.multicast = multicast;
+                const GemmConfig config =
+                    choose_gemm_config(shape_for(layer, n, ratio), bench.machine, switches);
+                tiers.push_back(bench.remote + (multicast ? " direct, multicast" : " direct"));
+                configs.push_back(config.to_string());
+                contestants.push_back(
+                    repeated(bench, tiers.back(), layer, ratio, n, operations, config));
+            }
+            if (ratio > 0) {
+                tiers.push_back(bench.remote + " staged");
+                configs.emplace_back();
+                contestants.push_back(repeated_staged(bench, layer, ratio, n, 32));
+            }
+            const auto us = measure(contestants, bench.stream, 3);
+            const double remote = remote_bytes(layer, ratio);
+            std::printf("N%-5ld r %3.0f%%", n, ratio * 100);
+            for (size_t i = 0; i < us.size(); ++i) {
+                std::printf("%s %8.1f", i > 0 ? " |" : "", us[i]);
+                add_row(bench, {.section = "multicast",
+                                .m = layer.m,
+                                .n = n,
+                                .k = layer.k,
+                                .ratio = ratio,
+                                .tier = tiers[i],
+                                .us = us[i],
+                                .local_bytes = weight_bytes(layer) - remote,
+                                .remote_bytes = remote,
+                                .config = configs[i]});
+            }
+            std::printf("  x%.2f\n", us[0] / us[1]);
+            std::fflush(stdout);
+        }
+    }
+}
+
+/// A share that makes every transport link-bound, so that time tells the bytes; nothing where the
+/// maths of so many tokens takes longer than the link needs for all of the weight.
+static std::optional<double> link_bound_share(const Bench& bench, int64_t tokens) {
+    if (!peer_of(bench.remote)) return tokens <= 256 ? 0.2 : tokens <= 1024 ? 0.3 : 0.6;
+    if (tokens > 1024) return {};
+    return tokens <= 256 ? 0.4 : tokens <= 512 ? 0.7 : 1.0;
+}
+
 void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
     std::printf("\n== amplification: link bytes / offloaded bytes, 28672x7168\n");
     const Layer layer{28672, 7168};
-    // What SMs read over this link when nothing else holds them up.
-    constexpr double kAll = 1.0;
-    const Layer stream{7168, 7168};
-    const GemmConfig stream_config = choose_gemm_config(shape_for(stream, 8, kAll), bench.machine);
-    const double stream_us = measure({repeated(bench, "stream", stream, kAll, 8, 2, stream_config)},
-                                     bench.stream, bench.rounds)[0];
-    const double direct_gbps = weight_bytes(stream) / stream_us / 1e3;
     for (const int64_t n : tokens) {
-        // A share that makes every transport link-bound, so that time tells the bytes.
-        const double ratio = n <= 256 ? 0.2 : n <= 1024 ? 0.3 : 0.6;
+        const auto share = link_bound_share(bench, n);
+        if (!share) continue;
+        const double ratio = *share;
         const int operations = 2;
         std::vector<std::string> names;
         std::vector<Contestant> contestants;
@@ -261,7 +407,7 @@ void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
         const double remote = remote_bytes(layer, ratio);
         for (size_t i = 0; i < names.size(); ++i) {
             const bool staged = i >= configs.size();
-            const double rate = staged ? 55.4 : direct_gbps;
+            const double rate = staged ? bench.staged_gbps : bench.machine.remote_gbps;
             const double link = us[i] * rate * 1e3;
             std::printf(
                 "N%-5ld r %2.0f%% %-18s %9.0f us  link-bound at %5.1f GB/s would be %.3fx  %s\n", n,
@@ -273,7 +419,7 @@ void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
                             .n = n,
                             .k = layer.k,
                             .ratio = ratio,
-                            .tier = "host " + names[i],
+                            .tier = bench.remote + " " + names[i],
                             .us = us[i],
                             .local_bytes = weight_bytes(layer) - remote,
                             .remote_bytes = remote,
@@ -285,7 +431,7 @@ void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
 
 void bench_zero_copy(Bench& bench) {
     std::printf(
-        "\n== zero copy: cuBLAS on mapped host weights, 7168x7168, against the split GEMM\n");
+        "\n== zero copy: cuBLAS on remote weights in place, 7168x7168, against the split GEMM\n");
     const Layer layer{7168, 7168};
     for (const int64_t n : {8, 256, 512, 4096}) {
         const GemmConfig config = choose_gemm_config(shape_for(layer, n, 1.0), bench.machine);
@@ -302,11 +448,12 @@ void bench_zero_copy(Bench& bench) {
                             .n = n,
                             .k = layer.k,
                             .ratio = 1,
-                            .tier = i == 0 ? "host direct" : "host staged",
+                            .tier = bench.remote + (i == 0 ? " direct" : " staged"),
                             .us = us[i],
                             .remote_bytes = weight_bytes(layer),
-                            .link_bytes = us[i] * (i == 0 ? 51.4e3 : 55.4e3),
-                            .ref = "cuBLAS on mapped host memory",
+                            .link_bytes = us[i] * 1e3 *
+                                          (i == 0 ? bench.machine.remote_gbps : bench.staged_gbps),
+                            .ref = "cuBLAS on remote weights in place",
                             .ref_us = us[2]});
         }
     }
