@@ -16,8 +16,9 @@ namespace {
 
 using testing::GoldenPrompt;
 
-/// Where the remote tier lives: pinned host memory, or a second arena of the same GPU.
-enum class Remote : uint8_t { kHost, kLoopback };
+/// Where the remote tier lives: pinned host memory, or a peer: another GPU, or the same one where
+/// there is no other.
+enum class Remote : uint8_t { kHost, kPeer };
 
 struct Setting {
     DType dtype = DType::kBF16;
@@ -42,13 +43,18 @@ struct Setting {
 
 std::ostream& operator<<(std::ostream& out, const Setting& s) {
     return out << name_of(s.dtype) << " ratio " << s.ratio
-               << (s.remote == Remote::kHost ? " host" : " loopback")
+               << (s.remote == Remote::kHost ? " host" : " peer")
                << (s.staged ? " staged" : " direct") << (s.graphs ? " graphs" : " eager")
                << " chunk " << s.prefill_chunk << " batch " << s.max_batch;
 }
 
 TierMemory memory_of(Remote remote) {
-    return TierMemory::gpu_and(remote == Remote::kHost ? "host" : "peer:0");
+    if (remote == Remote::kHost) return TierMemory::gpu_and("host");
+    int gpus = 0;
+    int reachable = 0;
+    cudaGetDeviceCount(&gpus);
+    if (gpus > 1) cudaDeviceCanAccessPeer(&reachable, 0, 1);
+    return TierMemory::gpu_and(reachable != 0 ? "peer:1" : "peer:0");
 }
 
 ModelWeights load(const std::filesystem::path& model, const ModelConfig& config,
@@ -164,8 +170,9 @@ TEST_P(CudaGolden, LogitsErrTwiceAsMuchAsPlainLowPrecisionAtMost) {
     ASSERT_TRUE(file);
     for (const Setting& setting :
          {Setting{DType::kBF16, 0.0}, Setting{DType::kBF16, 0.3}, Setting{DType::kBF16, 1.0},
-          Setting{DType::kF16, 0.0}, Setting{DType::kF16, 0.3, Remote::kLoopback},
+          Setting{DType::kF16, 0.0}, Setting{DType::kF16, 0.3, Remote::kPeer},
           Setting{DType::kBF16, 0.3, Remote::kHost, true},
+          Setting{DType::kBF16, 0.3, Remote::kPeer, true},
           Setting{DType::kF16, 1.0, Remote::kHost, true}}) {
         SCOPED_TRACE(::testing::Message() << setting);
         const ModelConfig model = config(setting.dtype);
@@ -190,7 +197,7 @@ TEST_P(CudaGolden, GreedyTokensEqualHuggingFaceUpToRounding) {
         const double margin = 4 * reference_error(GetParam(), dtype);  // both logits may err by 2
         for (const double ratio : {0.0, 0.3, 1.0}) {
             for (const bool staged : {false, true}) {
-                for (const Remote remote : {Remote::kHost, Remote::kLoopback}) {
+                for (const Remote remote : {Remote::kHost, Remote::kPeer}) {
                     const Setting setting{dtype, ratio, remote, staged};
                     SCOPED_TRACE(::testing::Message() << setting);
                     const auto tokens = generate(setting);
@@ -268,7 +275,7 @@ std::vector<float> forced_logits(const ModelConfig& config, const ModelWeights& 
 
 TEST_P(CudaGolden, DecodeStepsErrAsLittle) {
     for (const Setting& setting : {Setting{DType::kBF16, 0.0}, Setting{DType::kF16, 0.5},
-                                   Setting{DType::kF16, 1.0, Remote::kLoopback},
+                                   Setting{DType::kF16, 1.0, Remote::kPeer},
                                    Setting{DType::kF16, 1.0, Remote::kHost, true}}) {
         SCOPED_TRACE(::testing::Message() << setting);
         const ModelConfig model = config(setting.dtype);

@@ -45,6 +45,38 @@ TEST(CudaArena, PinnedHostMemoryIsReadableByTheGpu) {
     EXPECT_EQ(attributes.devicePointer, memory);
 }
 
+TEST(CudaArena, PeerMemoryIsReadableByTheGpu) {
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < 2) GTEST_SKIP() << "one GPU";
+    Arena peer = Arena::remote("peer:1", "offloaded weights", 2 * kMiB);
+    Arena local = Arena::device("copy", 2 * kMiB);
+    std::byte* memory = peer.allocate(2 * kMiB);
+    std::byte* copy = local.allocate(2 * kMiB);
+    const std::vector<std::byte> in(2 * kMiB, std::byte{0x2b});
+    peer.write(memory, in.data(), 2 * kMiB);
+    ASSERT_EQ(cudaMemcpy(copy, memory, 2 * kMiB, cudaMemcpyDefault), cudaSuccess);
+    std::vector<std::byte> out(2 * kMiB);
+    ASSERT_EQ(cudaMemcpy(out.data(), copy, out.size(), cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(out, in);
+    cudaPointerAttributes attributes{};
+    ASSERT_EQ(cudaPointerGetAttributes(&attributes, memory), cudaSuccess);
+    EXPECT_EQ(attributes.device, 1);
+    int current = -1;
+    ASSERT_EQ(cudaGetDevice(&current), cudaSuccess);
+    EXPECT_EQ(current, 0);
+}
+
+TEST(CudaArena, RefusesAPeerThatIsNotThere) {
+    if (!has_gpu()) GTEST_SKIP() << "no GPU";
+    try {
+        Arena::remote("peer:99", "KV cache", kMiB);
+        FAIL() << "memory of GPU 99";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("there is no GPU 99"), std::string::npos)
+            << error.what();
+    }
+}
+
 TEST(CudaArena, RefusalSaysHowMuchWasAsked) {
     if (!has_gpu()) GTEST_SKIP() << "no GPU";
     try {
