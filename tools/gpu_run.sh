@@ -4,8 +4,9 @@
 #   tools/gpu_run.sh BUILD_DIR OUT_DIR [STEP...]
 #
 # BUILD_DIR holds the built programs (at any depth; shared libraries beside them are found), OUT_DIR
-# receives logs and result files. Steps, all by default: test memcheck profile bench engine. BENCH_ARGS
-# adds options to bench_gemm, COMMIT is recorded in the results.
+# receives logs and result files. Steps, all by default: test memcheck profile bench engine; and with
+# two GPUs or more peer-kernels peer-engine, for GPU 1 as the remote tier, together under 15 minutes.
+# BENCH_ARGS adds options to bench_gemm, COMMIT is recorded in the results.
 set -uo pipefail
 
 here=$(dirname "$0")
@@ -13,7 +14,11 @@ build=$1
 out=$2
 shift 2
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(test memcheck profile bench engine)
+if [ ${#steps[@]} -eq 0 ]; then
+    steps=(test memcheck profile bench engine)
+    gpus=$(nvidia-smi -L 2> /dev/null | grep -c "^GPU")
+    [ "$gpus" -lt 2 ] || steps+=(peer-kernels peer-engine)
+fi
 mkdir -p "$out"
 failed=0
 
@@ -31,6 +36,32 @@ run() {
         echo "FAILED ($status): $name"
         failed=1
     fi
+}
+
+# The same for the peer tier: everything goes into one archive, which holds what there is also when
+# a later run does not end.
+peer_out=$(mktemp -d)
+trap 'rm -rf "$peer_out"' EXIT
+peer_run() {
+    local name=$1 archive=$out/peer.tar.gz out=$peer_out
+    run "$@"
+    grep -vE '^\[( RUN|       OK|---)' "$out/$name.log"
+    tar -czf "$archive" -C "$out" .
+}
+
+# Every step measures with the machine's own profile.
+peer_profile() {
+    export XDG_CACHE_HOME=$peer_out/cache
+    [ -e "$peer_out/profile-peer.json" ] || peer_run profile-peer 60 "$(program dak)" profile \
+        --remote peer:1 --output "$peer_out/profile-peer.json" --plot "$peer_out/window-peer.svg"
+}
+
+peer_bench() {
+    local name=$1 model=$2
+    shift 2
+    peer_run "engine-peer-$name" 110 "$(program dak)" bench "$model" --remote peer:1 \
+        --case-seconds 1 --commit "${COMMIT:-unknown}" --json "$peer_out/engine-peer-$name.json" \
+        --plot "$peer_out/engine-peer-$name.svg" "$@"
 }
 
 for step in "${steps[@]}"; do
@@ -96,6 +127,35 @@ for step in "${steps[@]}"; do
                 --transports direct --case-seconds 2 --commit "${COMMIT:-unknown}" \
                 --json "$out/engine-batch-512.json" --plot "$out/engine-batch-512.svg"
             cat "$out/engine-batch-512.log"
+            ;;
+        peer-kernels)
+            peer_profile
+            peer_run test-arena-peer 30 "$(program test_arena_cuda)"
+            peer_run test-engine-peer 60 "$(program test_cuda_engine)" \
+                --gtest_filter='*Err*:*Greedy*qwen3*:*Graphs*qwen3*'
+            peer_run bench-gemm-peer 150 "$(program bench_gemm)" --remote peer:1 \
+                --sections splits,window,congestion,alignment,multicast,amplification,zero-copy \
+                --tokens 8,64,256,512,1024 --json "$peer_out/bench-gemm-peer.json" \
+                --commit "${COMMIT:-unknown}"
+            peer_run bench-remote-workers 60 "$(program bench_gemm)" --remote peer:1 \
+                --sections remote-workers --json "$peer_out/bench-remote-workers.json" \
+                --commit "${COMMIT:-unknown}"
+            peer_run bench-attention-peer 100 "$(program bench_attention)" --remote peer:1 \
+                --only split --json "$peer_out/bench-attention-peer.json" \
+                --commit "${COMMIT:-unknown}"
+            ;;
+        peer-engine)
+            # Batch 8 over all ratios and transports; batch 512, where policies differ.
+            peer_profile
+            peer_run plan-peer 10 "$(program dak)" plan opt-30b --remote peer:1
+            for model in opt-30b opt-6.7b llama-2-7b; do
+                peer_bench "$model" "$model" --transports direct,staged,auto \
+                    --ratio 0,0.02,0.04,0.06,0.07,0.08,0.1,0.15,0.2,0.3,0.5,0.75,1
+            done
+            for model in opt-30b llama-2-7b; do
+                peer_bench "$model-batch-512" "$model" --batch 512 --policies greedy,uniform \
+                    --transports direct --ratio 0,0.05,0.1,0.15,0.2,0.25,0.3,0.4,0.5,0.75,1
+            done
             ;;
         *)
             echo "no step called $step" >&2
