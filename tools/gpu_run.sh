@@ -4,9 +4,10 @@
 #   tools/gpu_run.sh BUILD_DIR OUT_DIR [STEP...]
 #
 # BUILD_DIR holds the built programs (at any depth; shared libraries beside them are found), OUT_DIR
-# receives logs and result files. Steps, all by default: test memcheck profile bench engine; and with
-# two GPUs or more peer-kernels peer-engine, for GPU 1 as the remote tier, together under 15 minutes.
-# BENCH_ARGS adds options to bench_gemm, COMMIT is recorded in the results.
+# receives logs and result files. Steps, all by default: test memcheck profile bench hf engine; and
+# with two GPUs or more peer-kernels peer-engine, for GPU 1 as the remote tier, together under 15
+# minutes. BENCH_ARGS adds options to bench_gemm, HF_ARGS to hf_generate.py, COMMIT is recorded in
+# the results.
 set -uo pipefail
 
 here=$(dirname "$0")
@@ -15,7 +16,7 @@ out=$2
 shift 2
 steps=("$@")
 if [ ${#steps[@]} -eq 0 ]; then
-    steps=(test memcheck profile bench engine)
+    steps=(test memcheck profile bench hf engine)
     gpus=$(nvidia-smi -L 2> /dev/null | grep -c "^GPU")
     [ "$gpus" -lt 2 ] || steps+=(peer-kernels peer-engine)
 fi
@@ -112,14 +113,23 @@ for step in "${steps[@]}"; do
                 --json "$out/bench_attention.json" --commit "${COMMIT:-unknown}"
             cat "$out/bench_attention.log"
             ;;
+        hf)
+            # Hugging Face's TPOT, which the step engine puts beside ours.
+            # shellcheck disable=SC2086
+            run hf_generate 560 python3 -W ignore "$here/../bench/hf_generate.py" \
+                "$out/hf_generate.json" ${HF_ARGS:-}
+            cat "$out/hf_generate.log"
+            ;;
         engine)
             # Batch 8 over all ratios and transports; batch 512 over those where policies differ.
             dak=$(program dak)
+            reference=()
+            [ -f "$out/hf_generate.json" ] && reference=(--reference "$out/hf_generate.json")
             for model in opt-30b opt-6.7b llama-2-7b; do
                 run "engine-$model" 240 "$dak" bench "$model" \
                     --ratio 0,0.0025,0.005,0.01,0.0125,0.02,0.05,0.1,0.25,0.5,1 \
                     --transports direct,staged,auto --case-seconds 1 --commit "${COMMIT:-unknown}" \
-                    --json "$out/engine-$model.json" --plot "$out/engine-$model.svg"
+                    "${reference[@]}" --json "$out/engine-$model.json" --plot "$out/engine-$model.svg"
                 cat "$out/engine-$model.log"
             done
             run engine-batch-512 240 "$dak" bench opt-6.7b --batch 512 \

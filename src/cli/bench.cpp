@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/gpu_engine.h"
 #include "cli/model_choice.h"
+#include "cli/reference_times.h"
 
 namespace dak {
 
@@ -41,6 +42,7 @@ struct BenchCommand {
     GpuOptions gpu;
     std::optional<std::string> json;
     std::optional<std::string> plot;
+    std::optional<std::string> reference;
     std::string commit = "unknown";
 };
 
@@ -145,6 +147,7 @@ class Bench {
           system_(gather_system()) {
         const std::string obstacle = gpu_obstacle(system_);
         require(obstacle.empty(), "dak bench measures a GPU: {}", obstacle);
+        if (command.reference) references_ = ReferenceTimes(*command.reference);
     }
 
     void operator()() {
@@ -152,9 +155,10 @@ class Bench {
         const GpuInfo& gpu = system_.gpus.front();
         fmt::print("{} on {}, driver {}\n\n", command_.model, gpu.name, system_.driver.version);
         fmt::print(
-            "{:>6} {:>6} {:>7} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>7}\n",
+            "{:>6} {:>6} {:>7} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>7}{}\n",
             "batch", "prompt", "ratio", "policy", "transp.", "TPOT ms", "TTFT ms", "tokens/s",
-            "EB GB/s", "link GB/s", "% light", "plan ms", "start s");
+            "EB GB/s", "link GB/s", "% light", "plan ms", "start s",
+            command_.reference ? "    x HF" : "");
         for (const Case& item : cases()) {
             run(item);
             std::fflush(stdout);
@@ -237,13 +241,15 @@ class Bench {
         const double eb = bytes / tpot / kGiga;
         const double link = remote_read_bytes(plan) / tpot / kGiga;
         const double tokens = static_cast<double>(item.workload.batch) / tpot;
+        const auto reference = references_.best(command_.model, item.workload);
         fmt::print(
             "{:>6} {:>6} {:>6.2f}% {:>8} {:>8} {:>9.3f} {:>9.1f} {:>9.1f} {:>9.0f} {:>9.1f} "
             "{:>7.1f} "
-            "{:>9.3f} {:>7.1f}\n",
+            "{:>9.3f} {:>7.1f}{}\n",
             item.workload.batch, item.workload.prompt, 100 * plan.offload_ratio(), item.policy,
             name_of(plan.transport), 1e3 * tpot, 1e3 * measured.ttft_seconds, tokens, eb, link,
-            100 * light / tpot, 1e3 * plan.tpot_seconds, measured.start_seconds);
+            100 * light / tpot, 1e3 * plan.tpot_seconds, measured.start_seconds,
+            reference ? fmt::format(" {:>7.2f}", reference->tpot_ms / (1e3 * tpot)) : "");
         rows_.push_back({{"model", command_.model},
                          {"batch", item.workload.batch},
                          {"prompt", item.workload.prompt},
@@ -263,6 +269,10 @@ class Bench {
                          {"gpu_bytes", plan.gpu.total()},
                          {"host_bytes", plan.remote_weight_bytes + plan.remote_kv_bytes},
                          {"start_s", measured.start_seconds}});
+        if (reference) {
+            rows_.back()["ref"] = reference->variant;
+            rows_.back()["ref_tpot_ms"] = reference->tpot_ms;
+        }
     }
 
     /// EB and TPOT over the ratio, one line for each transport, policy and workload.
@@ -309,6 +319,7 @@ class Bench {
     const BenchCommand& command_;
     ModelConfig config_;
     SystemInfo system_;
+    ReferenceTimes references_;
     Json rows_ = Json::array();
 };
 
@@ -364,12 +375,17 @@ void add_bench(CLI::App& app) {
     command
         ->add_option("--plot", options->plot, "Draw EB and TPOT over the ratio into this SVG file")
         ->type_name("FILE");
+    command
+        ->add_option("--reference", options->reference,
+                     "Compare with Hugging Face's times in this file of bench/hf_generate.py")
+        ->type_name("FILE");
     command->add_option("--commit", options->commit, "Recorded in the JSON")->type_name("TEXT");
     command->footer(
         "TPOT is the median time of a step in which all sequences decode, after all prompts are "
         "read; EB the bytes of weights\n"
         "and KV that it reads over that time; % light the share of what memory and link could do\n"
-        "at best; plan ms what the planner predicted.\n"
+        "at best; plan ms what the planner predicted; x HF the TPOT of --reference over "
+        "this one.\n"
         "\n"
         "Examples:\n"
         "  dak bench opt-30b --ratio 0,0.01,0.05,0.1 --transports direct,staged\n"

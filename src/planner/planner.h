@@ -19,6 +19,8 @@ struct Workload {
     int64_t batch = 8;
     int64_t prompt = 32;
     int64_t output = 32;
+
+    bool operator==(const Workload&) const = default;
 };
 
 /// Memory that a plan may use in all: of the GPU, its driver context included, and of the remote
