@@ -26,15 +26,19 @@ Arena Arena::host(std::string name, int64_t capacity_bytes) {
             [](std::byte* memory, int64_t bytes) { ::munmap(memory, static_cast<size_t>(bytes)); }};
 }
 
-Arena::Arena(std::string name, std::byte* base, int64_t capacity, Release release, Write writer)
-    : name_(std::move(name)), base_(base), capacity_(capacity), release_(release), write_(writer) {}
+Arena::Arena(std::string name, std::byte* base, int64_t capacity, Release release, Write write)
+    : name_(std::move(name)),
+      base_(base),
+      capacity_(capacity),
+      release_(release),
+      write_(std::move(write)) {}
 
 Arena::Arena(Arena&& other) noexcept
     : name_(std::move(other.name_)),
       base_(std::exchange(other.base_, nullptr)),
       capacity_(other.capacity_),
       release_(other.release_),
-      write_(other.write_),
+      write_(std::move(other.write_)),
       used_(other.used_) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
@@ -52,7 +56,7 @@ Arena::~Arena() {
 }
 
 void Arena::write(std::byte* to, const std::byte* from, int64_t bytes) {
-    if (write_ != nullptr) {
+    if (write_) {
         write_(to, from, bytes);
     } else if (bytes > 0) {
         std::memcpy(to, from, static_cast<size_t>(bytes));

@@ -47,10 +47,11 @@ class Arena {
     std::byte* allocate(int64_t bytes);
 
     /// Whether the CPU can write here through the pointers of allocate().
-    bool host_writable() const { return write_ == nullptr; }
+    bool host_writable() const { return !write_; }
 
     /// Copies bytes from the host into the arena and returns when they are there. May be called
-    /// from several threads at once.
+    /// from several threads at once; each works, from its first write to a GPU on, with the GPU
+    /// that was current where the arena was made.
     void write(std::byte* to, const std::byte* from, int64_t bytes);
 
     const std::string& name() const { return name_; }
@@ -61,11 +62,10 @@ class Arena {
   private:
     /// Returns the memory to where it came from.
     using Release = void (*)(std::byte* base, int64_t capacity_bytes);
-    /// Null where memcpy does it.
-    using Write = void (*)(std::byte* to, const std::byte* from, int64_t bytes);
+    /// Empty where memcpy does it.
+    using Write = std::function<void(std::byte* to, const std::byte* from, int64_t bytes)>;
 
-    Arena(std::string name, std::byte* base, int64_t capacity, Release release,
-          Write writer = nullptr);
+    Arena(std::string name, std::byte* base, int64_t capacity, Release release, Write write = {});
 
     /// `gpu` and `advice` are for the error: whose memory it is, and what to do.
     static Arena on_current_gpu(std::string name, int64_t capacity_bytes, std::string_view gpu,
@@ -75,7 +75,7 @@ class Arena {
     std::byte* base_ = nullptr;
     int64_t capacity_ = 0;
     Release release_ = nullptr;
-    Write write_ = nullptr;
+    Write write_;
     int64_t used_ = 0;
 };
 

@@ -65,10 +65,13 @@ void require_success(cudaError_t status, std::string_view what) {
 }
 
 /// A thread's way of copying into device memory: a pinned buffer, so that the copy engine works at
-/// the link's rate, and a stream, so that threads do not wait for each other.
+/// the link's rate, and a stream, so that threads do not wait for each other. A new thread works
+/// with GPU 0, whatever the one that started it does, so it is given its GPU here. It keeps it:
+/// going back would take memory of GPU 0 for a context that nothing needs.
 class Uploader {
   public:
-    Uploader() {
+    explicit Uploader(int gpu) {
+        require_success(cudaSetDevice(gpu), "upload GPU");
         require_success(cudaHostAlloc(&buffer_, kBufferBytes, cudaHostAllocPortable),
                         "upload buffer");
         require_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
@@ -98,24 +101,30 @@ class Uploader {
     cudaStream_t stream_ = nullptr;
 };
 
-void write_device(std::byte* to, const std::byte* from, int64_t bytes) {
-    thread_local Uploader uploader;
-    uploader.copy(to, from, bytes);
+int current_gpu() {
+    int gpu = 0;
+    require_success(cudaGetDevice(&gpu), "current GPU");
+    return gpu;
+}
+
+/// Writes to device memory from threads that work with GPU `gpu`.
+auto writer_of(int gpu) {
+    return [gpu](std::byte* to, const std::byte* from, int64_t bytes) {
+        thread_local Uploader uploader(gpu);
+        uploader.copy(to, from, bytes);
+    };
 }
 
 /// Makes a GPU current for a scope.
 class GpuScope {
   public:
-    explicit GpuScope(int gpu) {
-        require_success(cudaGetDevice(&previous_), "current GPU");
-        require_success(cudaSetDevice(gpu), "switching to another GPU");
-    }
+    explicit GpuScope(int gpu) { require_success(cudaSetDevice(gpu), "switching to another GPU"); }
     GpuScope(const GpuScope&) = delete;
     GpuScope& operator=(const GpuScope&) = delete;
     ~GpuScope() { cudaSetDevice(previous_); }
 
   private:
-    int previous_ = 0;
+    int previous_ = current_gpu();
 };
 
 /// Lets the current GPU read and write the memory of GPU `gpu`.
@@ -166,16 +175,17 @@ Arena Arena::on_current_gpu(std::string name, int64_t capacity_bytes, std::strin
              advice);
     }
     return {std::move(name), static_cast<std::byte*>(base), capacity_bytes,
-            [](std::byte* memory, int64_t) { cudaFree(memory); }, write_device};
+            [](std::byte* memory, int64_t) { cudaFree(memory); }, writer_of(current_gpu())};
 }
 
 Arena Arena::peer(std::string name, int64_t capacity_bytes, int gpu) {
-    int current = 0;
-    require_success(cudaGetDevice(&current), "current GPU");
+    const int current = current_gpu();
     enable_peer_access(name, current, gpu);
     const GpuScope scope(gpu);
-    return on_current_gpu(std::move(name), capacity_bytes, fmt::format("GPU {}", gpu),
-                          "free memory there or offload less");
+    Arena arena = on_current_gpu(std::move(name), capacity_bytes, fmt::format("GPU {}", gpu),
+                                 "free memory there or offload less");
+    if (arena.write_) arena.write_ = writer_of(current);
+    return arena;
 }
 
 Arena Arena::remote(std::string_view tier, std::string name, int64_t capacity_bytes) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -25,6 +26,29 @@ TEST(CudaArena, DeviceMemoryHoldsWhatIsCopiedIn) {
     ASSERT_EQ(cudaMemcpy(memory, in.data(), in.size(), cudaMemcpyDefault), cudaSuccess);
     ASSERT_EQ(cudaMemcpy(out.data(), memory, out.size(), cudaMemcpyDefault), cudaSuccess);
     EXPECT_EQ(in, out);
+}
+
+TEST(CudaArena, ThreadsWriteWithTheGpuOfTheArena) {
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) GTEST_SKIP() << "no GPU";
+    const int gpu = gpus - 1;  // a new thread's is 0, so one GPU shows little
+    ASSERT_EQ(cudaSetDevice(gpu), cudaSuccess);
+    Arena own = Arena::device("weights", 2 * kMiB);
+    Arena peer = Arena::peer("remote weights", 2 * kMiB, 0);
+    const std::vector<std::byte> in(2 * kMiB, std::byte{0x5a});
+    for (Arena* arena : {&own, &peer}) {
+        std::byte* memory = arena->allocate(2 * kMiB);
+        int used = -1;
+        std::thread([&] {
+            arena->write(memory, in.data(), 2 * kMiB);
+            cudaGetDevice(&used);
+        }).join();
+        EXPECT_EQ(used, gpu) << arena->name();
+        std::vector<std::byte> out(2 * kMiB);
+        ASSERT_EQ(cudaMemcpy(out.data(), memory, out.size(), cudaMemcpyDefault), cudaSuccess);
+        EXPECT_EQ(in, out) << arena->name();
+    }
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
 TEST(CudaArena, PinnedHostMemoryIsReadableByTheGpu) {
