@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
+#include <map>
 
 #include "base/error.h"
 #include "engine/cuda/cuda_executor.h"
@@ -76,7 +78,7 @@ class CudaGolden : public ::testing::TestWithParam<std::filesystem::path> {
         return result;
     }
 
-    std::vector<std::vector<int32_t>> generate(const Setting& setting) const {
+    std::unique_ptr<Engine> start(const Setting& setting) const {
         const ModelConfig model = config(setting.dtype);
         const EngineOptions options{
             .max_batch = setting.max_batch,
@@ -93,20 +95,31 @@ class CudaGolden : public ::testing::TestWithParam<std::filesystem::path> {
                      .staging = setting.staging(c, w),
                      .graphs = setting.graphs});
             }};
-        Engine engine(model, load(GetParam(), model, setting), nullptr, options);
+        return std::make_unique<Engine>(model, load(GetParam(), model, setting), nullptr, options);
+    }
+
+    /// The greedy tokens after each prompt, as many as Hugging Face's but `most` at most.
+    std::vector<std::vector<int32_t>> generate(Engine& engine, int64_t most) const {
+        std::map<RequestId, std::vector<int32_t>> tokens;
         for (const GoldenPrompt& prompt : prompts_) {
-            engine.add({.prompt = prompt.prompt,
-                        .max_new_tokens = static_cast<int64_t>(prompt.greedy.size()),
-                        .ignore_eos = true});
+            const auto length = static_cast<int64_t>(prompt.greedy.size());
+            tokens[engine.add({.prompt = prompt.prompt,
+                               .max_new_tokens = std::min(length, most),
+                               .ignore_eos = true})];
         }
-        std::vector<std::vector<int32_t>> tokens(prompts_.size());
         while (!engine.idle()) {
             for (Completion& completion : engine.step()) {
                 EXPECT_EQ(completion.error, "");
-                tokens.at(static_cast<size_t>(completion.id - 1)) = std::move(completion.tokens);
+                tokens.at(completion.id) = std::move(completion.tokens);
             }
         }
-        return tokens;
+        std::vector<std::vector<int32_t>> in_order;
+        for (auto& [id, generated] : tokens) in_order.push_back(std::move(generated));
+        return in_order;
+    }
+
+    std::vector<std::vector<int32_t>> generate(const Setting& setting) const {
+        return generate(*start(setting), std::numeric_limits<int64_t>::max());
     }
 
     std::vector<GoldenPrompt> prompts_ = testing::read_golden(GetParam() / "expected.json");
@@ -229,6 +242,17 @@ TEST_P(CudaGolden, GraphsAndEagerStepsGiveTheSameTokens) {
             setting.graphs = false;
             EXPECT_EQ(generate(setting), with_graphs);
         }
+    }
+}
+
+TEST_P(CudaGolden, AThousandGenerationsGiveTheSameTokens) {
+    constexpr int64_t kTokens = 8;  // each but the first by a replay of the graph
+    for (const bool staged : {false, true}) {
+        const Setting setting{.ratio = 0.3, .staged = staged, .prefill_chunk = 512, .max_batch = 6};
+        SCOPED_TRACE(::testing::Message() << setting);
+        const auto engine = start(setting);
+        const auto expected = generate(*engine, kTokens);
+        for (int i = 1; i < 1000; ++i) ASSERT_EQ(generate(*engine, kTokens), expected) << i;
     }
 }
 
