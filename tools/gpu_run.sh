@@ -69,9 +69,9 @@ for step in "${steps[@]}"; do
     case $step in
         test)
             for test in test_arena_cuda test_small_ops test_split_attention test_split_gemm \
-                test_cuda_engine; do
+                test_cuda_engine test_gpu_engine test_gpu_loading; do
                 run "$test" 240 "$(program $test)"
-                grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure|\| (decode|prefill)|differ" \
+                grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure|\| (decode|prefill|memory|loading)|differ" \
                     "$out/$test.log" | head -n 20
             done
             ;;
