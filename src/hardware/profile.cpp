@@ -183,6 +183,7 @@ Json to_json(const HardwareProfile& profile) {
         {"staged_gbps", curve_json(profile.staged_gbps, "piece_bytes", "gbps")},
         {"staging_write_cost", profile.staging_write_cost},
         {"staging_slowdown", profile.staging_slowdown},
+        {"staging_contention", profile.staging_contention},
         {"window_bytes", profile.window_bytes},
         {"direct_once_tokens", profile.direct_once_tokens},
         {"kernel_us", curve_json(profile.kernel_us, "tokens", "us")},
@@ -226,6 +227,7 @@ HardwareProfile parse_hardware_profile(const Json& json, const std::string& wher
     profile.staged_gbps = read_curve(fields, "staged_gbps", "piece_bytes", "gbps");
     profile.staging_write_cost = not_negative(fields, "staging_write_cost");
     profile.staging_slowdown = rate(fields, "staging_slowdown");
+    profile.staging_contention = rate(fields, "staging_contention");
     profile.window_bytes = size_field(fields, "window_bytes");
     profile.direct_once_tokens = size_field(fields, "direct_once_tokens");
     profile.kernel_us = read_curve(fields, "kernel_us", "tokens", "us");

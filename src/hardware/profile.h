@@ -46,7 +46,7 @@ struct Datasheet {
 /// What the planner has to know of a machine: measured by `dak profile`, or a preset of a known
 /// one. GB are 10^9 bytes.
 struct HardwareProfile {
-    static constexpr int kSchemaVersion = 1;
+    static constexpr int kSchemaVersion = 2;
 
     std::string name;      ///< "h200-pcie"
     std::string gpu;       ///< "NVIDIA H200"
@@ -68,6 +68,8 @@ struct HardwareProfile {
     double staging_write_cost = 0;
     /// What kernels that wait for copies cost in HBM rate, whatever the ratio; 1: nothing.
     double staging_slowdown = 1;
+    /// How much longer a copy takes beside kernels that read HBM at its full rate; 1: no longer.
+    double staging_contention = 1;
     int64_t window_bytes = 0;  ///< remote bytes in flight, whole GPU, that leave B_g untouched
     /// A product of up to so many tokens at a time reads remote weights over the link once.
     int64_t direct_once_tokens = 0;

@@ -28,6 +28,7 @@ HardwareProfile h200_pcie() {
                      {4.0 * kMiB, 53.7},  {16.0 * kMiB, 55.0},  {64.0 * kMiB, 55.4}};
     p.staging_write_cost = 6;
     p.staging_slowdown = 1;
+    p.staging_contention = 1;
     p.window_bytes = 512 * kKiB;
     p.direct_once_tokens = 1024;
     p.kernel_us = {{1, 2.3}, {8, 2.5}, {16, 3.5}, {32, 4.5}, {64, 6.7}, {128, 3.5}};

@@ -106,6 +106,8 @@ StepTime step_time(std::span<const Operation> operations, std::span<const double
             step.link += work.read_bytes * remote_shares[i] * link_seconds(operation, work, rates);
         }
     }
+    // Beside kernels copies take longer; what is left when these are done flows at the full rate.
+    step.link += (1 - 1 / rates.contention) * std::min(step.link * rates.contention, step.kernels);
     return step;
 }
 

@@ -15,6 +15,7 @@ struct TransportRates {
     double staged = 1;      ///< bytes/s, copy engine with the plan's pieces
     double write_cost = 0;  ///< HardwareProfile::staging_write_cost
     double slowdown = 1;    ///< HardwareProfile::staging_slowdown
+    double contention = 1;  ///< HardwareProfile::staging_contention
 };
 
 /// Seconds of one operation in one step of a phase with `remote_share` of its bytes remote.

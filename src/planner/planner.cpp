@@ -150,6 +150,7 @@ class Planner {
         rates.staged = profile_.staged_at(piece) * kGiga;
         rates.write_cost = profile_.staging_write_cost;
         rates.slowdown = profile_.staging_slowdown;
+        rates.contention = profile_.staging_contention;
         return rates;
     }
 

@@ -108,7 +108,7 @@ class Profiler {
             {"HBM", &Profiler::measure_local},
             {"remote reads by SMs", &Profiler::measure_direct},
             {"copy engine", &Profiler::measure_copies},
-            {"copies beside kernels", &Profiler::measure_write_cost},
+            {"copies beside kernels", &Profiler::measure_contention},
             {"window", &Profiler::measure_window},
             {"large products", &Profiler::measure_maths},
             {"attention", &Profiler::measure_attention},
@@ -241,31 +241,43 @@ class Profiler {
         source("staged_gbps", "measured: the copy engine, pieces one after the other");
     }
 
-    /// How much longer a chain of local products takes while copies are under way.
-    void measure_write_cost() {
+    /// How much longer a chain of local products takes while copies are under way, and these beside
+    /// it.
+    void measure_contention() {
         constexpr int kCopies = 60;
         constexpr int64_t kPiece = 16 * kMiB;
         const Enqueue kernels = chain(kLarge, kCopies, kDecodeTokens);
         const double alone = bytes_of(kLarge, kCopies) / (profile_.local_gbps * kGiga);
-        // The copies end before the kernels do, so that all of them run beside kernels.
         const double rate = profile_.staged_at(static_cast<double>(kPiece)) * kGiga;
-        const auto count = static_cast<int64_t>(0.8 * alone * rate / static_cast<double>(kPiece));
-        const Enqueue pieces = copies(kPiece, count);
         const Stream side;
         const Event fork, join;
-        const std::array<Enqueue, 2> works = {kernels, [&](cudaStream_t stream) {
-                                                  check(cudaEventRecord(fork, stream), "fork");
-                                                  check(cudaStreamWaitEvent(side, fork), "fork");
-                                                  pieces(side);
-                                                  kernels(stream);
-                                                  check(cudaEventRecord(join, side), "join");
-                                                  check(cudaStreamWaitEvent(stream, join), "join");
-                                              }};
+        std::vector<Enqueue> works = {kernels};
+        std::vector<double> copied;
+        // Copies that end before the kernels do, and copies that go on after them.
+        for (const double share : {0.5, 1.8}) {
+            const auto count = static_cast<int64_t>(share * alone * rate / kPiece);
+            copied.push_back(static_cast<double>(count * kPiece));
+            works.push_back([&, pieces = copies(kPiece, count)](cudaStream_t stream) {
+                check(cudaEventRecord(fork, stream), "fork");
+                check(cudaStreamWaitEvent(side, fork), "fork");
+                pieces(side);
+                kernels(stream);
+                check(cudaEventRecord(join, side), "join");
+                check(cudaStreamWaitEvent(stream, join), "join");
+            });
+        }
         const std::vector<double> seconds = time_graphs(works, stream_);
-        const double lost = std::max(0.0, seconds[1] - seconds[0]) * profile_.local_gbps * kGiga;
-        profile_.staging_write_cost = lost / static_cast<double>(count * kPiece);
+        // Seconds that a copied byte costs the kernels.
+        const double cost = std::max(0.0, seconds[1] - seconds[0]) / copied[0];
+        profile_.staging_write_cost = cost * profile_.local_gbps * kGiga;
         source("staging_write_cost", "measured: a chain of products beside the copy engine");
         source("staging_slowdown", "contained in staging_write_cost");
+        // Of `missing` bytes fewer than without kernels, beside kernels that take
+        // seconds[0] / (1 - cost * beside) seconds.
+        const double missing = rate * seconds[2] - copied[1];
+        const double beside = (seconds[0] * rate - missing) / (seconds[0] - missing * cost);
+        profile_.staging_contention = std::max(1.0, rate / beside);
+        source("staging_contention", "measured: copies beside a chain of products, and after it");
     }
 
     /// The rates of both tiers at once, at the ratio where both sides end together, with all

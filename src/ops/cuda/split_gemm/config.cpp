@@ -193,7 +193,9 @@ GemmConfig prefill_candidate(const GemmShape& shape, const GemmMachine& machine,
                                ? std::max(remote_workers(shape, machine, slots, spare),
                                           std::min(by_maths, workers_in_window(machine, slots)))
                                : total / 2;
-        config.remote_workers = std::min({wanted, total - 1, blocks.remote * groups});
+        const int64_t units = int64_t{blocks.remote} * groups * shape.weight.k_atoms();
+        const auto most = static_cast<int>(std::max<int64_t>(units / kMinPrefillUnits, 1));
+        config.remote_workers = std::min({wanted, total - 1, most});
     }
     const int local_tiles = (blocks.total - blocks.remote) * groups;
     const int64_t local_units = int64_t{local_tiles} * shape.weight.k_atoms();

@@ -58,7 +58,7 @@ class PrefillCta {
         if (!p_.early_weights) ptx::grid_wait();
 
         uint32_t stage = 0, parity = 1;
-        uint32_t oldest = 0, oldest_parity = 0;  // of the remote bytes in flight
+        uint32_t oldest = 0, oldest_parity = 0;  // that may be in flight beside a remote one
         int issued = 0;
         TileWalk walk(p_, worker_);
         for (Segment s; walk.next(s);) {
@@ -66,7 +66,9 @@ class PrefillCta {
             for (int k = s.k_begin; k < s.k_end; ++k) {
                 ptx::mbarrier_wait(empty_ + 8 * stage, parity);
                 if (remote && issued++ >= p_.remote_stages) {
-                    ptx::mbarrier_wait(full_ + 8 * oldest, oldest_parity);
+                    if (int64_t{row_tile} * p_.weight.k_atoms + k < p_.weight.remote_atoms) {
+                        ptx::mbarrier_wait(full_ + 8 * oldest, oldest_parity);
+                    }
                     if (++oldest == kStages) {
                         oldest = 0;
                         oldest_parity ^= 1;
