@@ -281,7 +281,7 @@ void bench_congestion(Bench& bench) {
 
 void bench_remote_workers(Bench& bench) {
     std::printf("\n== remote workers x reads of 16 KiB in flight, OPT-30B chain, N=8: GB/s\n");
-    const std::vector<int> slots = {2, 3, 4, 6};
+    const std::vector<int> slots = {2, 3, 4, 5, 6, 7};
     for (const double ratio : sweep_of(bench).workers) {
         std::vector<Chain> chains = {chain_of(bench, kModels[0], 8, ratio, Transport::kDirect)};
         std::vector<std::string> names = {"own choice"};
@@ -289,7 +289,7 @@ void bench_remote_workers(Bench& bench) {
             for (const int reads : slots) {
                 const auto vary = [&](GemmConfig& c) {
                     c.remote_workers = workers;
-                    c.remote_slots = reads;
+                    c.remote_slots = std::min(reads, c.weight_slots);
                     c.local_workers = bench.machine.sms - workers;
                 };
                 chains.push_back(
