@@ -269,6 +269,11 @@ __device__ __forceinline__ void grid_launch_dependents() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+/// Fetches `bytes`, both multiples of 16, into the L2.
+__device__ __forceinline__ void prefetch_l2(const void* from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // ---- flags between CTAs ---------------------------------------------------------------------
 
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t* flag) {

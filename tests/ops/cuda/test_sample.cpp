@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -258,6 +259,83 @@ TEST_F(Sample, EqualLogitsAreFilteredByTheLowerId) {
     expect_same(draws, 0);
 }
 
+/// Sizes around which a vocabulary is cut into slices, warps' parts and vectors differently.
+TEST_F(Sample, EverySizeOfVocabulary) {
+    for (const int64_t vocab :
+         {1, 2, 3, 5, 31, 33, 63, 64, 65, 127, 129, 511, 513, 2047, 2049, 4095, 4097}) {
+        SCOPED_TRACE(vocab);
+        Draws draws;
+        for (uint32_t s = 0; s < 60; ++s) {
+            Sampling sampling{.temperature = s % 5 == 0 ? 0.0f : 1.0f, .seed = s};
+            if (s % 5 == 1) sampling.top_k = int32_t(1 + s % 50);
+            if (s % 5 >= 2) sampling.top_p = 0.3f + 0.01f * float(s);
+            draws.add(bell_logits(vocab, s), sampling);
+        }
+        expect_same(draws, 0.02);  // 1 of 60
+    }
+}
+
+/// More than are drawn at the same time, in clusters of every size.
+TEST_F(Sample, ManySequencesOfLongVocabularies) {
+    for (const int64_t vocab : {20479, 20480, 20481, 40959, 40961, 81921}) {
+        SCOPED_TRACE(vocab);
+        Draws draws;
+        for (uint32_t s = 0; s < 290; ++s) {
+            std::vector<float> row = bell_logits(vocab, s);
+            Sampling sampling{.temperature = 0.8f, .seed = s};
+            if (s % 4 == 0) sampling = {}, row.back() = 30.0f;
+            if (s % 4 == 1) sampling.top_k = 40;
+            if (s % 4 == 2) sampling.top_p = 0.95f;
+            draws.add(std::move(row), sampling);
+        }
+        expect_same(draws, 0.01);
+    }
+}
+
+TEST_F(Sample, DrawsDoNotDependOnTheBatch) {
+    constexpr int64_t kVocab = 30001;
+    Draws all;
+    for (uint32_t s = 0; s < 300; ++s) {
+        Sampling sampling{.temperature = 0.5f + 0.01f * float(s), .seed = s};
+        if (s % 4 == 1) sampling.top_k = int32_t(1 + s * s / 7);
+        if (s % 4 == 2) sampling.top_p = 0.9f + 0.0003f * float(s);
+        if (s % 4 == 3) sampling.min_p = 0.001f * float(s);
+        if (s % 3 == 0) sampling.repetition_penalty = 1.3f;
+        all.add(bell_logits(kVocab, s), sampling, random_tokens(s, kVocab, s));
+    }
+    const Draws::Result together = all.on_gpu(stream_);
+    for (size_t s = 0; s < all.size(); s += 5) {
+        Draws alone;
+        alone.add(all.logits[s], all.samplings[s], all.prompts[s]);
+        EXPECT_EQ(alone.on_gpu(stream_).tokens[0], together.tokens[s]) << "sequence " << s;
+    }
+}
+
+/// What makes the guess from which filters start too high, or too low for the first CTA to collect
+/// all above it.
+TEST_F(Sample, FiltersOfUnevenLogits) {
+    for (const int64_t vocab : {6001, 50272, 151936}) {
+        SCOPED_TRACE(vocab);
+        Draws draws;
+        for (uint32_t s = 0; s < 60; ++s) {
+            std::vector<float> row = bell_logits(vocab, s);
+            Sampling sampling{.temperature = 1.0f, .seed = s};
+            if (s % 6 == 0) std::sort(row.begin(), row.end());
+            if (s % 6 == 1) std::sort(row.rbegin(), row.rend());
+            if (s % 6 == 2) std::fill(row.begin() + 40, row.end(), -kInf);
+            if (s % 6 == 3) {  // some threads see the large ones alone
+                for (int64_t i = 0; i < vocab; ++i) row[size_t(i)] += i / 4 % 32 == 5 ? 20.0f : 0;
+            }
+            if (s % 6 == 4) sampling.temperature = 40.0f;
+            if (s % 6 == 5) std::fill(row.begin() + vocab / 3, row.begin() + vocab / 2, 9.0f);
+            if (s % 5 < 3) sampling.top_k = int32_t(1 + s * s * 4);
+            if (s % 5 > 1) sampling.top_p = 0.4f + 0.009f * float(s);
+            draws.add(std::move(row), sampling);
+        }
+        expect_same(draws, 0.05);  // equal logits meet their bound exactly: rounding decides
+    }
+}
+
 TEST_F(Sample, ExtremeValues) {
     Draws draws;
     const auto spread = [](std::vector<float> values) {
@@ -291,6 +369,23 @@ TEST_F(Sample, SaysWhichLogitsAreBroken) {
     EXPECT_GE(result.tokens[0], 0);
     EXPECT_EQ(std::vector(result.tokens.begin() + 1, result.tokens.end()),
               (std::vector{-1, -1, -1}));
+}
+
+TEST_F(Sample, NanIsSeenAnywhere) {
+    for (const float nan : {NAN, -NAN}) {
+        Draws draws;
+        std::vector<size_t> places = {0, 1, 2, 3, 4, 130, 6000, 30000, 50268, 50270};
+        for (const size_t place : places) {
+            std::vector<float> row(50271, 0.0f);
+            row.back() = 1.0f;
+            if (place % 4 == 0) row[place + 1] = kInf;
+            row[place] = nan;
+            draws.add(std::move(row), {.temperature = place % 3 == 0 ? 0.0f : 1.0f});
+        }
+        const Draws::Result result = draws.on_gpu(stream_);
+        EXPECT_EQ(result.status, std::vector(places.size(), SampleStatus::kNan));
+        EXPECT_EQ(result.tokens, std::vector(places.size(), -1));
+    }
 }
 
 TEST_F(Sample, AReplayedGraphSeesNewContents) {

@@ -10,16 +10,18 @@
 namespace dak::cuda {
 namespace {
 
-/// Slices small enough that two CTAs, all that an SM has registers for, share its memory.
-constexpr int64_t kSmallSlice = 24 * 1024;
+constexpr int64_t kCtasPerSm = 2;  // all that an SM has registers for
+/// Slices small enough that so many share an SM's memory.
+constexpr int64_t kSmallSlice = 20 * 1024;
+/// Of the tokens of a slice, so many are usually above the guess from which filters start.
+constexpr int64_t kGatheredTokens = 1280;
 
 int64_t slice_of(int64_t vocab, int64_t cluster) { return round_up(ceil_div(vocab, cluster), 4); }
 
 /// As many SMs for each sequence as there are, as long as all of them are drawn at once.
-int64_t choose_cluster(const SampleArgs& args) {
+int64_t choose_cluster(const SampleArgs& args, int64_t ctas_at_once) {
     int64_t cluster = kMaxSampleCluster;
-    const int64_t at_once = 2 * current_sms();
-    while (cluster > 1 && args.sequences * cluster > at_once &&
+    while (cluster > 1 && args.sequences * cluster > ctas_at_once &&
            slice_of(args.vocab, cluster / 2) <= kSmallSlice) {
         cluster /= 2;
     }
@@ -37,12 +39,17 @@ void sample(const SampleArgs& args, cudaStream_t stream, bool programmatic) {
             "sampling needs 16-byte aligned rows of at least {} logits, not stride {} at {}",
             args.vocab, args.ld, static_cast<const void*>(args.logits));
     if (args.sequences == 0) return;
-    const int64_t cluster = choose_cluster(args);
+    const int64_t ctas_at_once = kCtasPerSm * current_sms();
+    const int64_t cluster = choose_cluster(args, ctas_at_once);
+    const int64_t slice = slice_of(args.vocab, cluster);
+    const int64_t room = round_up(std::max(slice / 2, cluster * kGatheredTokens), 4);
     const SampleParams params{.args = args,
-                              .slice = static_cast<int>(slice_of(args.vocab, cluster))};
+                              .slice = static_cast<int>(slice),
+                              .room = static_cast<int>(room),
+                              .at_once = static_cast<int>(ctas_at_once / cluster)};
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(args.sequences * cluster)),
                             .threads = kSampleThreads,
-                            .shared_bytes = static_cast<unsigned>(params.slice) * 4,
+                            .shared_bytes = static_cast<unsigned>(params.words()) * 4,
                             .cluster = static_cast<unsigned>(cluster)};
     check(cudaFuncSetAttribute(sample_kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shape.shared_bytes)),

@@ -9,8 +9,12 @@ inline constexpr int kMaxSampleCluster = 8;  // the largest that every GPU with 
 
 struct SampleParams {
     SampleArgs args;
-    int slice = 0;  ///< tokens of the vocabulary per CTA, a multiple of 4; shared memory holds as
-                    ///< many 32-bit words
+    int slice = 0;    ///< tokens of the vocabulary per CTA, a multiple of 4
+    int room = 0;     ///< tokens that a CTA can gather, a multiple of 4
+    int at_once = 0;  ///< about how many sequences are drawn at the same time
+
+    /// Of shared memory: a slice's logits, or logits and ids of gathered tokens.
+    constexpr int words() const { return 2 * room; }
 };
 
 /// For cudaLaunchKernelExC: (SampleParams); one cluster of at most kMaxSampleCluster CTAs a
