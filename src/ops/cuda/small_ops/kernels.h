@@ -23,8 +23,8 @@ const void* norm_kernel(int chunks);
 
 /// (RopeAppendParams); grid (tokens, any): the CTAs of a token share its heads. `chunk_pairs`:
 /// halves of a head are whole chunks.
-inline constexpr int kRopeThreads = 256;
 inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kRopeThreads = kMaxHeadDim / 2;
 template <typename Element>
 const void* rope_append_kernel(bool chunk_pairs);
 

@@ -93,14 +93,13 @@ __global__ void __launch_bounds__(kRopeThreads)
     ptx::grid_wait();
     ptx::grid_launch_dependents();  // attention has little to do before it may read
     const int token = static_cast<int>(blockIdx.x);
-    const int sequence = p.sequence_of[token];
-    if (sequence < 0) return;
-    const int position = p.positions[token];
-
     auto* row = static_cast<uint4*>(row_of(p.qkv, token, p.ld));
     int index = static_cast<int>(blockIdx.y * kRopeThreads + threadIdx.x);
     uint4 chunks[2];
-    load(p, Work(p, index), row, chunks);
+    load(p, Work(p, index), row, chunks);  // on their way while sequence, page and angles are found
+    const int sequence = p.sequence_of[token];
+    const int position = p.positions[token];
+    if (sequence < 0) return;
     uint8_t* page = p.kv.page(p.pages[sequence * p.pages_stride + position / 64]);
     if (p.frequencies != nullptr) {
         if (threadIdx.x < p.head_dim / 2) {

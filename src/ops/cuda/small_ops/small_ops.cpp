@@ -186,13 +186,13 @@ void rope_append(const RopeAppendArgs& args, cudaStream_t stream, bool programma
                                   .q_norm = args.q_norm,
                                   .k_norm = args.k_norm,
                                   .norm_eps = args.norm_eps};
-    // Few tokens: a CTA for each round of a token's heads. Many: enough CTAs to fill the GPU, which
-    // then share the work of finding angle and page among more heads.
-    constexpr int64_t kCtasPerSm = 8;
+    // Few tokens: a CTA for each round of a token's heads. Many: no more CTAs than run at once,
+    // which then share the work of finding angle and page among more heads.
+    constexpr int64_t kCtasPerSm = 12;  // what its registers last for
     const int64_t heads = (changes_q ? args.num_heads : 0) + 2 * layout.num_kv_heads;
     const int64_t rounds = ceil_div(heads * lanes, int64_t{kRopeThreads});
-    const int64_t wanted = ceil_div(kCtasPerSm * current_sms(), args.tokens);
-    const LaunchShape shape{.grid = dim3(grid_of(args.tokens), grid_of(std::min(rounds, wanted))),
+    const int64_t at_once = std::max(int64_t{1}, kCtasPerSm * current_sms() / args.tokens);
+    const LaunchShape shape{.grid = dim3(grid_of(args.tokens), grid_of(std::min(rounds, at_once))),
                             .threads = kRopeThreads};
     const void* kernel = layout.dtype == DType::kBF16
                              ? rope_append_kernel<__nv_bfloat16>(chunk_pairs)
