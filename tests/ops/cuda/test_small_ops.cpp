@@ -238,6 +238,52 @@ TEST_F(SmallOps, NormMatchesTheCpu) {
     }
 }
 
+/// More rows than CTAs, several to each: a row's result does not depend on its place.
+TEST_F(SmallOps, NormOfManyRows) {
+    constexpr int64_t kDifferent = 5;
+    for (const int64_t width : {64, 4096, 8200}) {
+        for (const int64_t rows : {263, 265, 529, 3001}) {
+            SCOPED_TRACE(::testing::Message() << rows << " x " << width);
+            const std::vector<uint16_t> some =
+                narrow(DType::kBF16, random_floats(kDifferent * width, 8));
+            std::vector<uint16_t> x;
+            for (int64_t row = 0; row < rows; ++row) {
+                const auto from = some.begin() + row % kDifferent * width;
+                x.insert(x.end(), from, from + width);
+            }
+            const DeviceArray<uint16_t> device_x(x);
+            DeviceArray<uint16_t> out(x.size());
+            out.poison();
+            norm({.x = device_x.data(),
+                  .ldx = width,
+                  .out = out.data(),
+                  .ldo = width,
+                  .rows = rows,
+                  .width = width},
+                 stream_);
+            synchronise();
+            const std::vector<uint16_t> got = out.download();
+            std::vector<float> expected(static_cast<size_t>(width));
+            const std::vector<float> in = widen(DType::kBF16, some);
+            for (int64_t row = 0; row < rows; ++row) {
+                const int64_t same = row % kDifferent;
+                const auto begin = got.begin() + row * width;
+                if (row >= kDifferent) {
+                    ASSERT_TRUE(std::equal(begin, begin + width, got.begin() + same * width))
+                        << "row " << row;
+                    continue;
+                }
+                ops::norm({NormKind::kRms, 1e-5f, {}, {}}, 1, width, in.data() + row * width,
+                          expected.data());
+                for (int64_t i = 0; i < width; ++i) {
+                    ASSERT_TRUE(close(DType::kBF16, begin[i], expected[size_t(i)]))
+                        << "row " << row << " column " << i;
+                }
+            }
+        }
+    }
+}
+
 TEST_F(SmallOps, GathersRows) {
     constexpr int64_t kRows = 50, kOut = 7, kWidth = 2051, kLd = 2064;
     const std::vector<uint16_t> x = narrow(DType::kF16, random_floats(kRows * kLd, 1));
