@@ -1,6 +1,7 @@
 #include <cooperative_groups.h>
 
 #include <cfloat>
+#include <climits>
 
 #include "base/random.h"
 #include "ops/cuda/ptx.cuh"
@@ -334,13 +335,32 @@ class Sampler {
         return alone_ ? words_[p_.room + i] : static_cast<uint32_t>(begin_ + i);
     }
 
-    /// Whether the rank of token i is `lowest` or higher.
-    __device__ __forceinline__ bool is_from(int i, float logit, uint64_t lowest) const {
+    /// A rank as this CTA compares it, without looking at ids: places are in their order.
+    struct Limit {
+        float value;
+        int last;  ///< the last place of those with this very logit that is in
+
+        __device__ __forceinline__ bool holds(int i, float logit) const {
+            return (logit > value) | ((logit == value) & (i <= last));
+        }
+    };
+    __device__ __forceinline__ Limit limit_of(uint64_t lowest) const {
         const uint32_t order = order_part(lowest);
-        const float bound = value_of(order);
+        const float value = value_of(order);
+        const auto token = static_cast<uint32_t>(token_of(lowest));
         // No token has the order below that of 0, which is -0.
-        const uint32_t last = order == order_of(0.0f) - 1 ? ~0u : token_of(lowest);
-        return logit > bound || (logit == bound && token_at(i) <= last);
+        if (token > INT_MAX || order == order_of(0.0f) - 1) return {value, INT_MAX};
+        if (!alone_) return {value, static_cast<int>(token) - begin_};
+        int in = 0, out = count_;  // places up to here are, from here on are not
+        while (in < out) {
+            const int middle = (in + out) / 2;
+            if (token_at(middle) <= token) {
+                in = middle + 1;
+            } else {
+                out = middle;
+            }
+        }
+        return {value, in - 1};
     }
 
     /// visit(place, logits) for this warp's tokens four by four, all lanes at once; a lane past the
@@ -364,12 +384,13 @@ class Sampler {
 
     /// The tokens from rank `lowest` on; their mass only if asked for.
     __device__ __forceinline__ Tally tally(uint64_t lowest, bool by_mass) {
+        const Limit limit = limit_of(lowest);
         Partial sum;
         for_fours([&](int i, const float(&logits)[4]) {
             bool in[4];
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                in[j] = is_from(i + j, logits[j], lowest);
+                in[j] = limit.holds(i + j, logits[j]);
                 sum.count += in[j] ? 1 : 0;
             }
             if (!by_mass) return;
@@ -398,6 +419,7 @@ class Sampler {
         if (most > kListTokens || reach.count > static_cast<unsigned>(p_.room)) return;
         before = __reduce_add_sync(~0u, before);
 
+        const Limit limit = limit_of(low);
         Candidate* list = shared_.lists[warp()];
         unsigned listed = 0;
         for_fours([&](int i, const float(&logits)[4]) {
@@ -405,7 +427,7 @@ class Sampler {
             unsigned at = listed;
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                in[j] = is_from(i + j, logits[j], low);
+                in[j] = limit.holds(i + j, logits[j]);
                 const unsigned lanes = __ballot_sync(~0u, in[j]);
                 at += __popc(lanes & ((1u << lane()) - 1));
                 listed += __popc(lanes);
@@ -510,12 +532,13 @@ class Sampler {
     /// The same where at most kFewTokens lie between the bounds.
     __device__ __forceinline__ uint64_t select_of_few(uint64_t low, uint64_t high, uint64_t target,
                                                       bool by_mass) {
+        const Limit limit = limit_of(low);
         if (threadIdx.x == 0) shared_.found_count = 0;
         __syncthreads();
         for_fours([&](int i, const float(&logits)[4]) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                if (!is_from(i + j, logits[j], low)) continue;
+                if (!limit.holds(i + j, logits[j])) continue;
                 const uint64_t rank = rank_of(order_of(logits[j]), token_at(i + j));
                 if (rank < high) shared_.found[atomicAdd(&shared_.found_count, 1u)] = rank;
             }
@@ -555,10 +578,11 @@ class Sampler {
     }
 
     /// Mass of a token in the draw.
-    __device__ __forceinline__ uint32_t kept_mass(int i, float logit, uint64_t lowest,
+    __device__ __forceinline__ uint32_t kept_mass(int i, float logit, const Limit& limit,
                                                   float min_p) const {
         const float p = probability(logit);
-        return p >= min_p && is_from(i, logit, lowest) ? as_mass(p) : 0;
+        const uint32_t mass = as_mass(p);
+        return (p >= min_p) & limit.holds(i, logit) ? mass : 0;
     }
 
     /// Lays the kept tokens' masses end to end in the order of their ids and takes the one at a
@@ -566,10 +590,11 @@ class Sampler {
     __device__ __forceinline__ void draw(const SampleRequest& request, uint64_t lowest,
                                          int32_t best_token) {
         const float min_p = request.sampling.min_p;
+        const Limit limit = limit_of(lowest);
         Partial sum;
         for_fours([&](int i, const float(&logits)[4]) {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) sum.a += kept_mass(i + j, logits[j], lowest, min_p);
+            for (int j = 0; j < 4; ++j) sum.a += kept_mass(i + j, logits[j], limit, min_p);
         });
         const uint64_t total = over_cluster<Sum>(sum).a;
         if (total == 0) {
@@ -593,7 +618,7 @@ class Sampler {
         int first = min(last_, first_ + lane() * share);
         int last = min(last_, first + share);
         uint64_t mass = 0;
-        for (int i = first; i < last; ++i) mass += kept_mass(i, logit_at(i), lowest, min_p);
+        for (int i = first; i < last; ++i) mass += kept_mass(i, logit_at(i), limit, min_p);
         const uint64_t end = before + prefix_sum(mass);
         const int owner = __ffs(static_cast<int>(__ballot_sync(~0u, end > target))) - 1;
         before = __shfl_sync(~0u, end - mass, owner);
@@ -603,7 +628,7 @@ class Sampler {
             const int mine = i + lane();
             const uint64_t here =
                 before +
-                prefix_sum(mine < last ? kept_mass(mine, logit_at(mine), lowest, min_p) : 0);
+                prefix_sum(mine < last ? kept_mass(mine, logit_at(mine), limit, min_p) : 0);
             const unsigned found = __ballot_sync(~0u, here > target);
             if (found != 0) {
                 if (lane() == __ffs(static_cast<int>(found)) - 1) {
