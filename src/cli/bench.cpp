@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/gpu_engine.h"
 #include "cli/model_choice.h"
+#include "cli/prompt_builder.h"
 #include "cli/reference_times.h"
 
 namespace dak {
@@ -65,14 +66,6 @@ double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
-}
-
-std::vector<int32_t> random_prompt(const ModelConfig& config, int64_t length,
-                                   std::mt19937& random) {
-    std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(config.vocab_size) - 1);
-    std::vector<int32_t> prompt(static_cast<size_t>(length));
-    std::ranges::generate(prompt, [&] { return token(random); });
-    return prompt;
 }
 
 /// Runs the workload, or as much of its decoding as fits `most_seconds` in three steps or more.

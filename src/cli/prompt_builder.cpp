@@ -11,6 +11,14 @@ void require_utf8(std::string_view text, std::string_view what) {
     require(is_valid_utf8(text), "{} is not valid UTF-8; save or type it in UTF-8", what);
 }
 
+std::vector<int32_t> random_prompt(const ModelConfig& config, int64_t length,
+                                   std::mt19937& random) {
+    std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(config.vocab_size) - 1);
+    std::vector<int32_t> prompt(static_cast<size_t>(length));
+    std::ranges::generate(prompt, [&] { return token(random); });
+    return prompt;
+}
+
 PromptBuilder::PromptBuilder(const std::filesystem::path& model_dir, const ModelConfig& config,
                              PromptOptions options)
     : tokenizer_(Tokenizer::load(model_dir)),

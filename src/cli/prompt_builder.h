@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct PromptOptions {
 
 /// Throws Error unless `text`, which `what` names, is valid UTF-8.
 void require_utf8(std::string_view text, std::string_view what);
+
+/// A prompt for a model whose weights are random: any tokens will do.
+std::vector<int32_t> random_prompt(const ModelConfig& config, int64_t length, std::mt19937& random);
 
 /// Turns what a user writes into the token ids of a prompt.
 class PromptBuilder {

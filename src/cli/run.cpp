@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <random>
 
 #include "base/units.h"
 #include "cli/batch_file.h"
@@ -35,6 +36,8 @@ constexpr int64_t kMaxThreads = 1024;  // only a slip of the keyboard asks for m
 
 struct RunOptions {
     std::string model;
+    std::optional<std::string> random_weights;  ///< the model to make, instead of one to load
+    int64_t prompt_tokens = 32;
     std::optional<std::string> prompt;
     std::optional<std::string> prompt_file;
     std::optional<std::string> batch_file;
@@ -88,10 +91,10 @@ std::string first_prompt(const RunOptions& options) {
 
 class Run {
   public:
-    explicit Run(RunOptions options)
-        : options_(std::move(options)),
-          config_(configure()),
-          prompts_(options_.model, config_, options_.prompts) {
+    explicit Run(RunOptions options) : options_(std::move(options)), config_(configure()) {
+        if (!options_.random_weights) {
+            prompts_.emplace(options_.model, config_, options_.prompts);
+        }
         ::malloc_trim(0);  // what parsing the tokenizer left behind
     }
 
@@ -99,8 +102,10 @@ class Run {
         for (const std::string& stop : options_.defaults.stop) {
             require_utf8(stop, "the text of --stop");
         }
-        if (options_.batch_file) {
-            run_batch();
+        if (options_.random_weights) {
+            run_batch(random_items());
+        } else if (options_.batch_file) {
+            run_batch(read_batch_file(*options_.batch_file, options_.defaults, *prompts_, config_));
         } else if (options_.prompt || options_.prompt_file || !isatty(STDIN_FILENO)) {
             run_prompt();
         } else {
@@ -110,15 +115,24 @@ class Run {
 
   private:
     ModelConfig configure() const {
+        if (options_.random_weights) {
+            return choose_model(*options_.random_weights, parse_dtype(options_.dtype));
+        }
         ModelConfig config = load_config(options_.model);
         config.dtype = parse_dtype(options_.dtype).value_or(config.dtype);
         return config;
     }
 
     std::string model_name() const {
+        if (options_.random_weights) return *options_.random_weights;
         const std::filesystem::path path = std::filesystem::weakly_canonical(options_.model);
         return path.filename().string();
     }
+
+    /// Null when the weights are random.
+    const Tokenizer* tokenizer() const { return prompts_ ? &prompts_->tokenizer() : nullptr; }
+
+    uint64_t seed() const { return options_.defaults.sampling.seed; }
 
     /// An engine for sequences as long as the workload's; `kv_pages` is what all of them need
     /// together.
@@ -151,7 +165,7 @@ class Run {
     std::unique_ptr<Engine> start_on_gpu(const Workload& workload, EngineOptions engine,
                                          const SystemInfo& system) {
         engine.max_batch = workload.batch;
-        const WeightSource weights = [&](const Placement& placement, const TierMemory& memory) {
+        const WeightSource load = [&](const Placement& placement, const TierMemory& memory) {
             return load_weights(
                 options_.model, config_, placement,
                 {.num_threads = engine.num_threads, .progress = !options_.quiet, .memory = memory});
@@ -159,7 +173,9 @@ class Run {
         GpuOptions gpu = options_.gpu;
         gpu.model_name = model_name();
         const GpuPlan plan = plan_on_gpu(config_, workload, gpu, engine, system);
-        auto result = start_gpu_engine(config_, plan, weights, &prompts_.tokenizer());
+        auto result = start_gpu_engine(
+            config_, plan, options_.random_weights ? random_weight_source(config_, seed()) : load,
+            tokenizer());
         note(format_placement(model_name(), *result, system.gpus.front().name, plan.plan));
         if (!plan.warning.empty()) note(fmt::format("  {}\n", plan.warning));
         planned_tpot_ = plan.plan.tpot_seconds;
@@ -177,11 +193,12 @@ class Run {
         engine.kv_remote_pages = std::llround(static_cast<double>(kv_pages) * ratio);
         const std::vector<WeightSpec> specs = weight_specs(config_);
         require_memory(specs, engine, usable_host_bytes(system));
-        ModelWeights weights =
-            load_weights(options_.model, config_, uniform_placement(specs, ratio),
-                         {.num_threads = engine.num_threads, .progress = !options_.quiet});
-        auto result =
-            std::make_unique<Engine>(config_, std::move(weights), &prompts_.tokenizer(), engine);
+        const Placement placement = uniform_placement(specs, ratio);
+        const LoadOptions load{.num_threads = engine.num_threads, .progress = !options_.quiet};
+        ModelWeights weights = options_.random_weights
+                                   ? random_weights(config_, placement, seed(), load)
+                                   : load_weights(options_.model, config_, placement, load);
+        auto result = std::make_unique<Engine>(config_, std::move(weights), tokenizer(), engine);
         note(format_placement(model_name(), *result));
         return result;
     }
@@ -237,7 +254,7 @@ class Run {
 
     void run_prompt() {
         Request request = options_.defaults;
-        request.prompt = prompts_.from_text(first_prompt(options_), request.max_new_tokens);
+        request.prompt = prompts_->from_text(first_prompt(options_), request.max_new_tokens);
         Engine::validate(request, config_);
         const auto engine =
             start_engine(workload_of({{"", request}}, config_, 1), pages_of(request, config_));
@@ -249,7 +266,7 @@ class Run {
     }
 
     void run_chat() {
-        require(prompts_.chat(),
+        require(prompts_->chat(),
                 "give a prompt with --prompt, --prompt-file or on standard input (a conversation "
                 "needs a model with a chat template)");
         const int64_t context = std::min(config_.max_position, kChatContext);
@@ -277,7 +294,7 @@ class Run {
                 "The message is blank; type one, or an empty line to end.");
         require_utf8(conversation.back().content, "the message");
         Request request = options_.defaults;
-        request.prompt = prompts_.from_messages(conversation, request.max_new_tokens);
+        request.prompt = prompts_->from_messages(conversation, request.max_new_tokens);
         const auto used = static_cast<int64_t>(request.prompt.size());
         require(used < context,
                 "With this message the conversation has {} tokens, but its context holds {}; "
@@ -291,10 +308,14 @@ class Run {
     void protect_inputs() const {
         namespace fs = std::filesystem;
         const fs::path output = *options_.output_file;
-        std::vector<fs::path> inputs = {*options_.batch_file};
-        for (const fs::path& file : fs::directory_iterator(options_.model)) {
-            // Nothing of a model is in JSON lines: such a file holds prompts or older answers.
-            if (file.extension() != ".jsonl") inputs.push_back(file);
+        std::vector<fs::path> inputs;
+        if (options_.batch_file) inputs.push_back(*options_.batch_file);
+        const fs::path model = options_.random_weights.value_or(options_.model);
+        if (fs::is_directory(model)) {  // not a built-in one
+            for (const fs::path& file : fs::directory_iterator(model)) {
+                // Nothing of a model is in JSON lines: such a file holds prompts or older answers.
+                if (file.extension() != ".jsonl") inputs.push_back(file);
+            }
         }
         for (const fs::path& input : inputs) {
             std::error_code absent;
@@ -304,9 +325,21 @@ class Run {
         }
     }
 
-    void run_batch() {
-        std::vector<BatchItem> items =
-            read_batch_file(*options_.batch_file, options_.defaults, prompts_, config_);
+    /// As many as run at once.
+    std::vector<BatchItem> random_items() const {
+        std::mt19937 random(static_cast<uint32_t>(seed()));
+        std::vector<BatchItem> items;
+        for (int64_t id = 1; id <= options_.engine.max_batch; ++id) {
+            Request request = options_.defaults;
+            request.prompt = random_prompt(config_, options_.prompt_tokens, random);
+            request.ignore_eos = true;  // no token means an end
+            Engine::validate(request, config_);
+            items.push_back({id, std::move(request)});
+        }
+        return items;
+    }
+
+    void run_batch(std::vector<BatchItem> items) {
         if (options_.output_file) protect_inputs();
         const auto engine = start_engine(workload_of(items, config_, options_.engine.max_batch),
                                          pages_for_all(items, config_, options_.engine.max_batch));
@@ -351,9 +384,9 @@ class Run {
 
     RunOptions options_;
     ModelConfig config_;
-    PromptBuilder prompts_;
-    std::optional<double> planned_tpot_;  ///< of a run on the GPU
-    int64_t full_batch_ = 0;              ///< sequences that it was planned for
+    std::optional<PromptBuilder> prompts_;  ///< nothing when the weights are random
+    std::optional<double> planned_tpot_;    ///< of a run on the GPU
+    int64_t full_batch_ = 0;                ///< sequences that it was planned for
 };
 
 /// An empty value is a mistake (an unset variable in a script), not the default.
@@ -407,16 +440,46 @@ void add_prompt_options(CLI::App& command, RunOptions& options) {
     prompt_file->excludes(batch_file);
     command
         .add_option("-o,--output", options.output_file,
-                    "Write the answers of --batch-file here [default: standard output]")
+                    "Write the answers of --batch-file or --random-weights here [default: standard "
+                    "output]")
         ->type_name("FILE")
-        ->check(kNotEmpty)
-        ->needs(batch_file);
+        ->check(kNotEmpty);
     command.add_option("--system", options.prompts.system, "System message of the conversation")
         ->type_name("TEXT");
     command.add_flag("--raw", options.prompts.raw,
                      "Continue the prompt's text as it is, without the model's chat template");
     command.add_flag("--truncate-prompt", options.prompts.truncate,
                      "Cut the beginning of a prompt longer than the model's context");
+}
+
+/// A model that is made rather than loaded has no tokenizer, so nothing that is text goes with it.
+void add_random_options(CLI::App& command, RunOptions& options) {
+    auto* random =
+        command
+            .add_option("--random-weights", options.random_weights,
+                        "Instead of MODEL: make random weights for this built-in model (opt-30b, "
+                        "...) or folder with a config.json, and continue --batch-size random "
+                        "prompts; the answers are token ids")
+            ->type_name("ARCH")
+            ->check(kNotEmpty);
+    for (const char* text : {"MODEL", "--prompt", "--prompt-file", "--batch-file", "--system",
+                             "--raw", "--truncate-prompt", "--stop"}) {
+        random->excludes(command.get_option(text));
+    }
+    command.add_option("--prompt-tokens", options.prompt_tokens, "Tokens of each random prompt")
+        ->type_name("N")
+        ->check(at_least_one(kMaxTokens))
+        ->capture_default_str()
+        ->needs(random);
+}
+
+/// What CLI11 cannot say: one of two options is needed.
+void check_usage(const RunOptions& options) {
+    if (options.random_weights) return;
+    if (options.model.empty()) throw CLI::RequiredError("MODEL");
+    if (options.output_file && !options.batch_file) {
+        throw CLI::RequiresError("--output", "--batch-file");
+    }
 }
 
 void add_generation_options(CLI::App& command, Request& request) {
@@ -443,7 +506,8 @@ void add_generation_options(CLI::App& command, Request& request) {
         "Taken from the logits of tokens generated before; 0: off", "X");
     add("--frequency-penalty", sampling.frequency_penalty,
         "Taken once for each time a token was generated; 0: off", "X");
-    add("--seed", sampling.seed, "The same seed draws the same tokens", "N")->check(kSeed);
+    add("--seed", sampling.seed, "The same seed draws the same tokens (and random weights)", "N")
+        ->check(kSeed);
     command.add_option("--stop", request.stop, "End before this text; may be given several times")
         ->type_name("TEXT")
         ->group(group)
@@ -468,7 +532,7 @@ void add_engine_options(CLI::App& command, RunOptions& options) {
         ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
     add("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: that of the weights", "TYPE")
         ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
-    add("--batch-size", options.engine.max_batch, "Sequences of --batch-file that run at once", "N")
+    add("--batch-size", options.engine.max_batch, "Sequences that run at once", "N")
         ->check(at_least_one(kMaxBatch));
     add("--prefill-chunk", options.engine.prefill_chunk, "Prompt tokens read in one step", "N")
         ->check(at_least_one(kMaxTokens));
@@ -487,12 +551,11 @@ void add_engine_options(CLI::App& command, RunOptions& options) {
 void add_run(CLI::App& app) {
     CLI::App* command = app.add_subcommand("run", "Generate text with a model");
     const auto options = std::make_shared<RunOptions>();
-    command
-        ->add_option("MODEL", options->model,
-                     "A Hugging Face model folder: config.json, tokenizer.json, *.safetensors")
-        ->required();
+    command->add_option("MODEL", options->model,
+                        "A Hugging Face model folder: config.json, tokenizer.json, *.safetensors");
     add_prompt_options(*command, *options);
     add_generation_options(*command, options->defaults);
+    add_random_options(*command, *options);
     add_engine_options(*command, *options);
     command->footer(
         "The answer goes to standard output, everything else to standard error. Without a prompt\n"
@@ -503,8 +566,10 @@ void add_run(CLI::App& app) {
         "  dak run models/SmolLM2-135M-Instruct --prompt \"What is a lighthouse?\"\n"
         "  dak run MODEL -p \"Once upon a time\" --raw -t 0.8 --top-p 0.95 --seed 7\n"
         "  dak run MODEL --batch-file prompts.jsonl -o answers.jsonl --batch-size 16\n"
-        "  dak run MODEL --offload-ratio 0.3 -p \"Hello\"     # 30% in the remote tier");
+        "  dak run MODEL --offload-ratio 0.3 -p \"Hello\"     # 30% in the remote tier\n"
+        "  dak run --random-weights opt-30b --batch-size 8 -n 32   # needs no files");
     command->callback([options] {
+        check_usage(*options);
         take_interrupts();
         Run run(*options);
         run();

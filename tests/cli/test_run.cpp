@@ -184,6 +184,65 @@ TEST_F(CliRun, BatchFileAnswersInOrder) {
     EXPECT_EQ(parse_lines(run({"--batch-file", file.string(), "-n", "9"}).out).size(), 8u);
 }
 
+TEST_F(CliRun, RandomWeightsAnswerInTokens) {
+    for (const char* file : {"model.safetensors", "tokenizer.json"}) fs::remove(model_ / file);
+    const auto run_random = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {"run", "--random-weights", model_.string(), "--device",
+                                             "cpu", "--prompt-tokens", "5", "-n", "7"});
+        return run_cli(arguments);
+    };
+    const auto tokens = [](const CliResult& result) {
+        std::vector<Json> answers;
+        for (const Json& line : parse_lines(result.out)) answers.push_back(line["tokens"]);
+        return answers;
+    };
+    const CliResult result = run_random({"--batch-size", "3"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("Qwen3ForCausalLM"), HasSubstr("prefill 15 tokens"),
+                                  HasSubstr("decode 18 tokens")));
+    const auto lines = parse_lines(result.out);
+    ASSERT_EQ(lines.size(), 3u);
+    for (int i = 0; i < 3; ++i) {
+        const Json& line = lines[static_cast<size_t>(i)];
+        EXPECT_EQ(line["id"], i + 1);
+        EXPECT_EQ(line["prompt_tokens"], 5);
+        EXPECT_EQ(line["tokens"].size(), 7u);
+    }
+    const auto expected = tokens(result);
+    EXPECT_EQ(tokens(run_random({"--batch-size", "3", "--offload-ratio", "0.4", "-q"})), expected);
+    EXPECT_NE(tokens(run_random({"--batch-size", "3", "--seed", "1", "-q"})), expected);
+    const fs::path file = model_ / "answers.jsonl";
+    EXPECT_THAT(run_random({"--batch-size", "3", "-o", file.string()}).out, IsEmpty());
+    EXPECT_EQ(parse_lines(read_text_file(file)).size(), 3u);
+    expect_error(run_random({"-o", (model_ / "config.json").string()}), "would overwrite");
+    edit_config("max_position_embeddings", 5);
+    expect_error(run_random({"-q"}), "the prompt has 5 tokens");
+}
+
+TEST(CliRunRandomWeights, OfABuiltInModel) {
+    const CliResult result = run_cli({"run", "--random-weights", "opt-125m", "--device", "cpu",
+                                      "--batch-size", "1", "-n", "1", "-q"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(parse_lines(result.out).size(), 1u);
+    EXPECT_THAT(run_cli({"run", "--random-weights", "opt-126m"}).err,
+                AllOf(StartsWith("dak: error: 'opt-126m' is neither"), HasSubstr("opt-125m")));
+}
+
+TEST(CliRunRandomWeights, ReplaceModelAndText) {
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{},
+                                               {"--random-weights", "opt-125m", "folder"},
+                                               {"--random-weights", "opt-125m", "-p", "hello"},
+                                               {"--random-weights", "opt-125m", "--stop", "a"},
+                                               {"folder", "--prompt-tokens", "3"}}) {
+        std::vector<std::string> words = {"run"};
+        words.insert(words.end(), arguments.begin(), arguments.end());
+        const CliResult result = run_cli(words);
+        EXPECT_EQ(result.status, 2) << result.err;
+        EXPECT_THAT(result.err, HasSubstr("Try 'dak run --help'"));
+    }
+}
+
 TEST_F(CliRun, RefusesBadBatchFiles) {
     const auto refused = [&](const std::string& lines, const std::string& part) {
         const fs::path file = write("prompts.jsonl", lines);
