@@ -29,7 +29,7 @@ TEST(GpuLoading, HoldsNothingTwiceAndReadsAtTheRateOfTheFiles) {
     ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // the driver's own memory comes first
     for (const double ratio : {0.0, 0.3}) {
         const Loading loading =
-            testing_support::measure_loading(model, TierMemory::gpu_and_host(), ratio);
+            testing_support::measure_loading(model, TierMemory::gpu_and("host"), ratio);
         std::cout << loading << ", ratio " << ratio << "\n";
         EXPECT_LE(loading.extra_bytes, loading.bytes / 20 + kGiB) << ratio;
         EXPECT_GE(loading.relative_rate(), 0.8) << ratio;
