@@ -192,6 +192,8 @@ Json to_json(const HardwareProfile& profile) {
         {"step_us", profile.step_us},
         {"attention_local_gbps", profile.attention_local_gbps},
         {"attention_us", profile.attention_us},
+        {"attention_item_us", profile.attention_item_us},
+        {"small_kernel_gbps", profile.small_kernel_gbps},
         {"attention_tflops", profile.attention_tflops},
         {"datasheet",
          {{"local_gbps", profile.datasheet.local_gbps},
@@ -236,6 +238,8 @@ HardwareProfile parse_hardware_profile(const Json& json, const std::string& wher
     profile.step_us = not_negative(fields, "step_us");
     profile.attention_local_gbps = rate(fields, "attention_local_gbps");
     profile.attention_us = not_negative(fields, "attention_us");
+    profile.attention_item_us = not_negative(fields, "attention_item_us");
+    profile.small_kernel_gbps = rate(fields, "small_kernel_gbps");
     profile.attention_tflops = rate(fields, "attention_tflops");
     profile.datasheet = read_datasheet(fields);
     profile.window_sweep = read_sweep(fields);

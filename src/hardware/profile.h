@@ -74,12 +74,15 @@ struct HardwareProfile {
     /// A product of up to so many tokens at a time reads remote weights over the link once.
     int64_t direct_once_tokens = 0;
 
-    Curve kernel_us;             ///< fixed cost of one product in a chain, by tokens
-    Curve gemm_tflops;           ///< large products, by tokens
-    double small_kernel_us = 0;  ///< a kernel of little work in a chain: a norm
-    double step_us = 0;          ///< what a step costs besides its kernels: launch, sampling
+    Curve kernel_us;               ///< fixed cost of one product in a chain, by tokens
+    Curve gemm_tflops;             ///< large products, by tokens
+    double small_kernel_us = 0;    ///< a kernel of little work in a chain: a norm
+    double small_kernel_gbps = 0;  ///< activations that such a kernel reads and writes
+    double step_us = 0;            ///< what a step costs besides its kernels: launch, sampling
     double attention_local_gbps = 0;
-    double attention_us = 0;      ///< fixed cost of one decode attention kernel in a chain
+    double attention_us = 0;  ///< fixed cost of one decode attention kernel in a chain
+    /// Least time of one of very many (sequence, KV head) pairs of a decode attention, whole GPU.
+    double attention_item_us = 0;
     double attention_tflops = 0;  ///< of prefill
 
     Datasheet datasheet;

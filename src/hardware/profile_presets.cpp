@@ -37,6 +37,8 @@ HardwareProfile h200_pcie() {
     p.step_us = 20;
     p.attention_local_gbps = 4580;
     p.attention_us = 4;
+    p.attention_item_us = 0.0085;
+    p.small_kernel_gbps = 3000;
     p.attention_tflops = 350;
     p.datasheet = {4800, 64, 989};
     p.sources = {
@@ -54,6 +56,8 @@ HardwareProfile h200_pcie() {
         {"attention_local_gbps",
          "fitted to the decode chains of bench/results/attention-h200.json"},
         {"attention_us", "likewise"},
+        {"attention_item_us", "likewise, 512 sequences of 64 tokens"},
+        {"small_kernel_gbps", "bench/results/small-ops-h200.json: norms of 8 and of 512 rows"},
         {"attention_tflops", "bench/results/attention-h200.json: causal prefill of 1,024 tokens"},
         {"gpu_memory_bytes", "what the driver offers of 141 GB"},
         {"remote_memory_bytes", "assumed; give --host-memory"},
@@ -147,6 +151,8 @@ HardwareProfile scaled(const Sheet& sheet) {
     p.attention_local_gbps =
         sheet.rates_as_given ? p.local_gbps : h200.attention_local_gbps * local;
     p.attention_tflops *= maths;
+    p.attention_item_us /= maths;
+    p.small_kernel_gbps *= local;
 
     const std::string given(sheet.source);
     const std::string from_sheet = given + ", times what an H200 reaches of its datasheet";
@@ -163,6 +169,8 @@ HardwareProfile scaled(const Sheet& sheet) {
         {"step_us", "of h200-pcie"},
         {"attention_local_gbps", sheet.rates_as_given ? given : from_sheet},
         {"attention_us", "of h200-pcie"},
+        {"attention_item_us", from_sheet},
+        {"small_kernel_gbps", from_sheet},
         {"attention_tflops", from_sheet},
         {"gpu_memory_bytes", given},
         {"remote_memory_bytes", "assumed; give --host-memory"},

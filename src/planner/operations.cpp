@@ -114,6 +114,8 @@ Operation kv_operation(const ModelConfig& config, const Workload& workload,
     decode.steps = static_cast<double>(workload.output);
     decode.read_bytes = attended * token_layer_bytes(layout);
     decode.flops = 4 * attended * q_size;
+    decode.compute_seconds = layers * batch * static_cast<double>(config.num_kv_heads) *
+                             profile.attention_item_us * kMicro;
     decode.fixed_seconds = layers * profile.attention_us * kMicro;
     decode.local_bytes_per_second = profile.attention_local_gbps * kGiga;
 
@@ -185,17 +187,25 @@ std::vector<Operation> model_operations(const ModelConfig& config, const Workloa
 OtherWork other_work(const ModelConfig& config, const Workload& workload,
                      const HardwareProfile& profile, const PlanOptions& options) {
     int64_t kernels = 1;  // final norm
+    int64_t width = 0;    // elements of a token that they read and write
     for (const LayerStep step : config.layer_steps) {
-        const bool small = step == LayerStep::kAttentionNorm || step == LayerStep::kMlpNorm ||
-                           step == LayerStep::kPostAttentionNorm ||
-                           step == LayerStep::kPostMlpNorm || step == LayerStep::kRope;
-        if (small) kernels += config.num_layers;
+        const bool norm = step == LayerStep::kAttentionNorm || step == LayerStep::kMlpNorm ||
+                          step == LayerStep::kPostAttentionNorm || step == LayerStep::kPostMlpNorm;
+        if (norm) width += 2 * config.hidden_size;
+        // New keys and values go to their pages before attention, rotated or not.
+        if (step == LayerStep::kAttention) {
+            width += 4 * config.kv_size() + (config.rope ? 2 * config.q_size() : 0);
+        }
+        if (norm || step == LayerStep::kAttention) kernels += config.num_layers;
     }
-    OtherWork other;
-    other.decode_seconds =
+    const double fixed =
         (static_cast<double>(kernels) * profile.small_kernel_us + profile.step_us) * kMicro;
-    other.prefill_seconds =
-        static_cast<double>(chunks_of(workload, options).count) * other.decode_seconds;
+    const double token = static_cast<double>(config.num_layers * width * kActivationBytes) /
+                         (profile.small_kernel_gbps * kGiga);
+    const Chunks chunks = chunks_of(workload, options);
+    OtherWork other;
+    other.decode_seconds = fixed + static_cast<double>(workload.batch) * token;
+    other.prefill_seconds = static_cast<double>(chunks.count) * (fixed + chunks.tokens * token);
     return other;
 }
 

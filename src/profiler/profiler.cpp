@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <ctime>
+#include <numeric>
 
 #include "base/error.h"
 #include "hardware/find_profile.h"
@@ -346,41 +347,39 @@ class Profiler {
         source("direct_once_tokens", "the widest product whose clusters read a weight once");
     }
 
-    /// Decode attention over short and long contexts: a fixed cost and a rate.
+    /// Decode attention over short and long contexts, a fixed cost and a rate; and over very many
+    /// short ones, whose number is what costs.
     void measure_attention() {
-        constexpr int64_t kHeads = 56, kHeadDim = 128, kBatch = 8;
-        constexpr int64_t kShort = 64, kLong = 4096;
+        constexpr int64_t kHeads = 56, kHeadDim = 128;
+        constexpr int64_t kMany = 512;
+        constexpr std::array<std::pair<int64_t, int64_t>, 3> kCases = {
+            {{kDecodeTokens, 64}, {kDecodeTokens, 4096}, {kMany, 64}}};
         constexpr int kLayers = 16;
-        constexpr int64_t kPages = kLong / kPageTokens;
-        AttentionShape shape;
-        shape.num_heads = kHeads;
-        shape.num_kv_heads = kHeads;
-        shape.head_dim = kHeadDim;
-        shape.max_sequences = kBatch;
-        shape.max_pages = kPages;
         AttentionMachine machine;
         machine.sms = machine_.sms;
-        const AttentionConfig config = choose_attention_config(shape, machine);
         const KvPageLayout layout = {kHeads, kHeadDim, DType::kBF16};
-        std::array<double, 2> bytes{};
+        std::vector<double> bytes;
         std::vector<std::unique_ptr<AttentionWorkspace>> workspaces;
         std::vector<std::unique_ptr<DeviceBuffer>> tables;
         std::vector<Enqueue> works;
-        for (const int64_t length : {kShort, kLong}) {
-            const int64_t pages = kBatch * length / kPageTokens;
-            bytes[works.size()] = static_cast<double>(pages * layout.page_bytes());
-            std::vector<int32_t> table(kBatch * kPages, 0);
-            for (int64_t i = 0; i < pages; ++i) {
-                const int64_t per_sequence = length / kPageTokens;
-                table[static_cast<size_t>(i / per_sequence * kPages + i % per_sequence)] =
-                    static_cast<int32_t>(i);
-            }
-            const std::vector<int32_t> lengths(kBatch, static_cast<int32_t>(length));
+        for (const auto& [batch, length] : kCases) {
+            const int64_t pages = batch * length / kPageTokens;
+            const AttentionShape shape = {.num_heads = kHeads,
+                                          .num_kv_heads = kHeads,
+                                          .head_dim = kHeadDim,
+                                          .max_sequences = batch,
+                                          .max_pages = length / kPageTokens};
+            const AttentionConfig config = choose_attention_config(shape, machine);
+            bytes.push_back(static_cast<double>(pages * layout.page_bytes()));
+            std::vector<int32_t> table(static_cast<size_t>(pages));
+            std::iota(table.begin(), table.end(), 0);
+            const std::vector<int32_t> lengths(static_cast<size_t>(batch),
+                                               static_cast<int32_t>(length));
             AttentionArgs args;
-            args.batch.sequences = kBatch;
+            args.batch.sequences = batch;
             args.batch.lengths = upload(lengths, tables);
             args.batch.pages = upload(table, tables);
-            args.batch.pages_stride = kPages;
+            args.batch.pages_stride = shape.max_pages;
             args.num_heads = kHeads;
             args.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
             args.q = input_;
@@ -391,7 +390,7 @@ class Profiler {
             args.kv.num_local_pages = pages;
             std::vector<std::byte*> caches;
             for (int i = 0; i < kLayers; ++i)
-                caches.push_back(memory_.local(static_cast<int64_t>(bytes[works.size()])));
+                caches.push_back(memory_.local(pages * layout.page_bytes()));
             args.kv.local = caches.front();
             auto& workspace =
                 *workspaces.emplace_back(std::make_unique<AttentionWorkspace>(shape, config));
@@ -408,6 +407,9 @@ class Profiler {
         const double rate = kLayers * (bytes[1] - bytes[0]) / (seconds[1] - seconds[0]);
         profile_.attention_local_gbps = rate / kGiga;
         profile_.attention_us = std::max(0.1, (seconds[0] / kLayers - bytes[0] / rate) / kMicro);
+        profile_.attention_item_us =
+            (seconds[2] / kLayers / kMicro - profile_.attention_us) / (kMany * kHeads);
+        source("attention_item_us", "measured: decode attention of 512 sequences of 64 tokens");
         source("attention_local_gbps", "measured: decode attention, slope from 64 to 4096 tokens");
         source("attention_us", "measured: decode attention of 64 tokens besides its bytes");
         const HardwareProfile h200 = hardware_preset("h200-pcie");
@@ -428,19 +430,27 @@ class Profiler {
 
     void measure_launches() {
         constexpr int kNorms = 300;
+        constexpr int64_t kManyRows = 512;
         NormArgs args;
         args.x = input_;
         args.ldx = kSquare.cols;
         args.out = output_.get();
         args.ldo = kSquare.cols;
-        args.rows = kDecodeTokens;
         args.width = kSquare.cols;
-        const Enqueue norms = [args](cudaStream_t stream) {
-            for (int i = 0; i < kNorms; ++i) norm(args, stream);
+        const auto norms = [&args](int64_t rows) -> Enqueue {
+            return [args, rows](cudaStream_t stream) {
+                NormArgs some = args;
+                some.rows = rows;
+                for (int i = 0; i < kNorms; ++i) norm(some, stream);
+            };
         };
-        const std::vector<double> seconds = time_graphs({&norms, 1}, stream_);
+        const std::array<Enqueue, 2> works = {norms(kDecodeTokens), norms(kManyRows)};
+        const std::vector<double> seconds = time_graphs(works, stream_);
         profile_.small_kernel_us = seconds[0] / kNorms / kMicro;
-        profile_.step_us = launch_overhead(norms, stream_, 20) / kMicro;
+        const auto bytes = static_cast<double>((kManyRows - kDecodeTokens) * kSquare.cols * 2 * 2);
+        profile_.small_kernel_gbps = bytes * kNorms / (seconds[1] - seconds[0]) / kGiga;
+        profile_.step_us = launch_overhead(works[0], stream_, 20) / kMicro;
+        source("small_kernel_gbps", "measured: chains of norms of 8 and of 512 rows");
         source("small_kernel_us", "measured: a chain of norms");
         source("step_us", "measured: a captured chain, time on the host less time on the GPU");
         source("gpu_memory_bytes", "the driver");

@@ -76,7 +76,7 @@ TEST(HardwareProfile, RefusesWhatMakesNoSense) {
         json[field] = value;
         return failure_of(json);
     };
-    EXPECT_THAT(with("schema_version", 2), HasSubstr("schema version 2"));
+    EXPECT_THAT(with("schema_version", 1), HasSubstr("schema version 1"));
     EXPECT_THAT(with("local_gbps", 0), HasSubstr("'local_gbps' must be from 0.001"));
     EXPECT_THAT(with("local_gbps", 1e-4), HasSubstr("local_gbps"));
     EXPECT_THAT(with("remote_direct_gbps", 1.1e6), HasSubstr("remote_direct_gbps"));

@@ -22,6 +22,7 @@ constexpr int kMinPrefillUnits = 16;
 constexpr int64_t kMaxStreamedAtoms = 128;   // K = 8,192
 constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;
+constexpr int kManyRemoteWorkers = 8;
 // An idle remote CTA of the decode kernel costs under 1% of the SMs, a late one the whole step.
 constexpr double kDecodeSpare = 2;
 
@@ -32,9 +33,8 @@ int workers_in_window(const GemmMachine& machine, int slots) {
         1, static_cast<int>(machine.window_bytes / (kOverlappingKernels * slots * kSlotBytes)));
 }
 
-/// Remote workers: enough for `spare` times the rate at which both tiers end together, within the
-/// window.
-int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots, double spare) {
+/// Remote workers for `spare` times the rate at which both tiers end together.
+int workers_for_rate(const GemmShape& shape, const GemmMachine& machine, int slots, double spare) {
     if (shape.direct_remote_atoms == 0) return 0;
     const double remote = static_cast<double>(shape.direct_remote_atoms * kAtomBytes);
     const double local = static_cast<double>(shape.weight.bytes()) - remote;
@@ -45,8 +45,13 @@ int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots
     const double needed_gbps = std::min(machine.remote_gbps, remote / local_s / 1e9);
     const double cta_gbps =
         static_cast<double>(slots * kSlotBytes) / machine.remote_latency_us / 1e3;
-    const int by_rate = static_cast<int>(spare * needed_gbps / cta_gbps) + 1;
-    return std::clamp(by_rate, 1, workers_in_window(machine, slots));
+    return static_cast<int>(spare * needed_gbps / cta_gbps) + 1;
+}
+
+/// The same within the window.
+int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots, double spare) {
+    return std::min(workers_for_rate(shape, machine, slots, spare),
+                    workers_in_window(machine, slots));
 }
 
 int clusters_at_once(const GemmMachine& machine, int cluster) {
@@ -116,7 +121,7 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
     const Rings rings = decode_rings(config.tokens_per_tile, direct);
     config.weight_slots = rings.weight_slots;
     config.x_slots = rings.x_slots;
-    config.remote_slots = switches.window ? kRemoteSlots : config.weight_slots;
+    config.remote_slots = config.weight_slots;
     if (split_blocks) {
         config.local_workers = static_cast<int>(blocks) * split;
         return config;
@@ -126,10 +131,19 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
         remote_units(shape.direct_remote_atoms, static_cast<int>(k_atoms), config.row_tiles);
     const int64_t most_remote = std::max<int64_t>(1, remote / kMinUnits);
     if (direct) {
-        config.remote_workers = static_cast<int>(std::min<int64_t>(
-            most_remote, switches.window
-                             ? remote_workers(shape, machine, config.remote_slots, kDecodeSpare)
-                             : machine.sms / 2));
+        int wanted = machine.sms / 2;
+        if (switches.window) {
+            // Few workers with a whole ring of reads each leave the most SMs to HBM.
+            wanted = workers_for_rate(shape, machine, config.remote_slots, kDecodeSpare);
+            if (wanted > workers_in_window(machine, config.remote_slots)) {
+                config.remote_slots = kRemoteSlots;
+                wanted = remote_workers(shape, machine, kRemoteSlots, kDecodeSpare);
+            }
+        }
+        config.remote_workers = static_cast<int>(std::min<int64_t>(most_remote, wanted));
+        // The first CTAs of a launch come to lie on SMs far apart; so many remote ones leave the
+        // local ones less of HBM there than side by side (3% at 7% of a peer's memory).
+        config.remote_last = config.remote_workers >= kManyRemoteWorkers;
     }
     const int64_t local = units - remote;
     config.local_workers = static_cast<int>(

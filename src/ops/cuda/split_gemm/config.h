@@ -61,7 +61,8 @@ struct GemmConfig {
     int rows_per_tile = 0;  ///< wide: weight rows of a row block
     int cluster = 1;        ///< CTAs of a cluster
     ClusterUse cluster_use = ClusterUse::kNone;
-    int remote_workers = 0;  ///< CTAs (decode) or clusters (prefill) that read the remote tier
+    int remote_workers = 0;    ///< CTAs (decode) or clusters (prefill) that read the remote tier
+    bool remote_last = false;  ///< decode: they are the last of the launch, not the first
     int local_workers = 0;
     int alignment = 1;       ///< of cuts along K, in atoms
     int remote_slots = 0;    ///< 16 KiB reads in flight per remote worker

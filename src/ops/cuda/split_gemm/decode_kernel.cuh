@@ -8,7 +8,8 @@
 
 // y[n, m] = sum_k x[n, k] w[m, k] for few tokens: bound by the bytes of w.
 //
-// Grid       one CTA per worker of the WorkLine (remote ones first), all resident at once. With
+// Grid       one CTA per worker of the WorkLine (remote ones first or last), all resident at once.
+// With
 //            two x sharers a worker is a cluster of two: each CTA has its own block of the worker's
 //            pair, loads half of x and multicasts it (at 64 tokens x costs as much as w otherwise).
 // Block      192 threads: warps 0-3 multiply (one warpgroup, 64 weight rows as the wgmma M side),
@@ -82,6 +83,8 @@ struct DecodePlace {
         if (p.x_sharers > 1) {
             worker /= p.x_sharers;
             rank = static_cast<int>(ptx::cluster_rank());
+        } else if (p.remote_last) {
+            worker = p.line.workers() - 1 - worker;
         }
     }
 

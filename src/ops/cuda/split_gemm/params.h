@@ -56,6 +56,7 @@ struct DecodeParams {
     int weight_slots = 0;  ///< ring of 16 KiB slots
     int remote_slots = 0;  ///< how many of them a remote CTA uses: its part of the window
     int x_slots = 0;
+    bool remote_last = false;   ///< workers are numbered against the order of CTAs
     bool early_weights = true;  ///< weights stream before the preceding kernel has finished
 };
 

@@ -103,6 +103,7 @@ DecodeParams decode_params(const GemmArgs& args, const GemmConfig& config,
             .weight_slots = config.weight_slots,
             .remote_slots = config.remote_slots,
             .x_slots = config.x_slots,
+            .remote_last = config.remote_last,
             .early_weights = config.early_weights};
 }
 
