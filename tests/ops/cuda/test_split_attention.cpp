@@ -293,25 +293,38 @@ TEST_F(SplitAttention, PrefillsLayerAfterLayer) {
     EXPECT_EQ(second.verdict(), "");
 }
 
-/// Pages are read ahead of the preceding kernel, except those that it is still writing.
+/// Tokens are read ahead of the preceding kernel, except those that it is still writing.
 TEST_F(SplitAttention, WaitsForTheKernelThatAppends) {
-    for (const RemotePages remote : {RemotePages::kNone, RemotePages::kRandom}) {
-        AttentionCase c;
-        c.sequences = decoding({64, 1000, 65, 1, 200});
-        c.kv_heads = 8;
-        c.head_group = 4;
-        c.remote = remote;
-        AttentionProblem problem(c, true);
-        const AttentionConfig config = choose_attention_config(problem.shape(), machine_);
-        AttentionWorkspace workspace(problem.shape(), config);
-        plan_decode_attention(problem.args(), config, workspace, stream_);
-        check(cudaStreamSynchronize(stream_), "plan");
-        problem.poison();
-        problem.forget_newest();
-        problem.store_newest_late(stream_);
-        decode_attention(problem.args(), config, workspace, stream_);
-        check(cudaStreamSynchronize(stream_), "decode attention");
-        EXPECT_EQ(problem.verdict(), "");
+    std::vector<int> many;  // more newest pages for a CTA than fit into its ring
+    for (int i = 0; i < 180; ++i) many.push_back(std::vector{64, 1, 65, 2, 128, 0, 33}[i % 7]);
+    for (const auto& lengths : {std::vector{64, 1000, 65, 1, 200}, many}) {
+        for (const int head_dim : {80, 128, 256}) {
+            for (const int window : {0, 1, 40}) {
+                AttentionCase c;
+                c.sequences = decoding(lengths);
+                c.kv_heads = 8;
+                c.head_group = 4;
+                c.head_dim = head_dim;
+                c.sliding_window = window;
+                c.remote = window == 0 ? RemotePages::kNone : RemotePages::kRandom;
+                AttentionProblem problem(c, true);
+                AttentionConfig config = choose_attention_config(problem.shape(), machine_);
+                AttentionWorkspace workspace(problem.shape(), config);
+                for (const int slots : {config.slots, 3, 2}) {
+                    SCOPED_TRACE(c.to_string() + " | " + config.to_string());
+                    config.slots = slots;
+                    config.remote_slots = std::min(config.remote_slots, slots);
+                    plan_decode_attention(problem.args(), config, workspace, stream_);
+                    check(cudaStreamSynchronize(stream_), "plan");
+                    problem.poison();
+                    problem.forget_newest();
+                    problem.store_newest_late(stream_);
+                    decode_attention(problem.args(), config, workspace, stream_);
+                    check(cudaStreamSynchronize(stream_), "decode attention");
+                    EXPECT_EQ(problem.verdict(), "");
+                }
+            }
+        }
     }
 }
 

@@ -30,8 +30,8 @@
 // other parts while its own pages are still in flight. Items with parts in both tiers are summed at
 // the end, by all warps of the local CTAs, because remote parts come late.
 //
-// Pages depend on the preceding kernel only where that appends this step's tokens: all others
-// stream before it has finished.
+// Only a sequence's newest token depends on the preceding kernel, which appends it: all others
+// stream before that has finished, until the ring is full.
 
 namespace dak::cuda {
 
@@ -51,7 +51,17 @@ __device__ __forceinline__ void stream_pages(const DecodeAttentionParams& p,
     int table = work.sequence, window = work.page, window_end = work.page + 8;
     PageWalk walk(p, work);
     RingSlot ring;
-    bool waited = false;
+    // Blocks that wait for their newest token: lane i has that of slot i.
+    const uint8_t* pending = nullptr;
+    uint32_t newest_token = 0;
+    bool waiting = p.programmatic;
+    const auto load_pending = [&] {
+        ptx::grid_wait();
+        waiting = false;
+        if (pending == nullptr) return;
+        load_block<kHeadDim>(shared.ring + lane * kBlock, pending, newest_token, newest_token + 1,
+                             shared.full + 8 * lane, policy);
+    };
     for (int i = 0; i < work.count; ++i, walk.next_page()) {
         if (walk.sequence != table || walk.page < window || walk.page >= window_end) {
             table = walk.sequence;
@@ -66,24 +76,30 @@ __device__ __forceinline__ void stream_pages(const DecodeAttentionParams& p,
         const uint32_t tokens = __shfl_sync(~0u, entry.y, walk.page - window);
         const uint32_t begin = tokens & 0xff, end = tokens >> 8 & 0xff;
         const bool newest = (tokens >> 16 & 0xff) != 0;
-        if (newest && !waited) {
-            ptx::grid_wait();
-            waited = true;
-        }
-        if (lane != 0) continue;
         const uint8_t* k = base + (int64_t{page} * p.kv_heads + walk.kv_head) * (2 * kBlock);
         const bool first = i == 0 || walk.page == 0;
         const bool last = i == work.count - 1 || walk.page == walk.sequence_pages - 1;
         for (int half = 0; half < 2; ++half) {
-            const uint32_t full = shared.full + 8 * ring.slot;
-            ptx::mbarrier_wait(shared.empty + 8 * ring.slot, ring.parity ^ 1);
-            if (half == 0) shared.marks[ring.slot] = page_mark(begin, end, first, last);
-            ptx::mbarrier_arrive_expect(full, (end - begin) * kHeadDim * 2);
-            load_block<kHeadDim>(shared.ring + ring.slot * kBlock, k + half * kBlock, begin, end,
-                                 full, policy);
+            // No slot is emptied before there are queries, which wait for the same kernel.
+            if (waiting && ring.parity == 1) load_pending();
+            const uint8_t* const from = k + half * kBlock;
+            const bool partly = newest && waiting;
+            if (partly && lane == static_cast<int>(ring.slot)) {
+                pending = from;
+                newest_token = end - 1;
+            }
+            if (lane == 0) {
+                const uint32_t full = shared.full + 8 * ring.slot;
+                ptx::mbarrier_wait(shared.empty + 8 * ring.slot, ring.parity ^ 1);
+                if (half == 0) shared.marks[ring.slot] = page_mark(begin, end, first, last);
+                ptx::mbarrier_arrive_expect(full, (end - begin) * kHeadDim * 2);
+                load_block<kHeadDim>(shared.ring + ring.slot * kBlock, from, begin, end - partly,
+                                     full, policy);
+            }
             ring.advance(slots);
         }
     }
+    if (waiting) load_pending();
 }
 
 /// The warp that loads each segment's queries.

@@ -72,6 +72,7 @@ __device__ __forceinline__ void load_block(uint32_t to, const uint8_t* from, uin
         ptx::bulk_load(to, from, kv_block_bytes(kHeadDim), barrier, policy);
         return;
     }
+    if (begin == end) return;
 #pragma unroll
     for (int panel = 0; panel * 64 < kHeadDim; ++panel) {
         const uint32_t row =

@@ -148,6 +148,7 @@ struct DecodeAttentionParams {
     int slots, remote_slots, query_slots, result_slots;
     float score_scale;  ///< of products, to the argument of tanh or of 2^x
     float cap_scale;    ///< of tanh, to the argument of 2^x; 0: no cap
+    bool programmatic;  ///< the preceding kernel may still run
 };
 
 /// Local copies of remote pages, made while prefill runs and good for one launch of it.

@@ -283,6 +283,7 @@ void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
     params.result_slots = config.result_slots;
     params.score_scale = scales.score;
     params.cap_scale = scales.cap;
+    params.programmatic = programmatic;
     const auto head_dim = static_cast<int>(layout.head_dim);
     const int rows = decode_rows(params.head_group);
     const void* kernel = layout.dtype == DType::kBF16
