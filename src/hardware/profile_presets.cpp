@@ -76,6 +76,7 @@ HardwareProfile h200_peer() {
     p.staged_gbps = {{1.0 * kMiB, 340}, {16.0 * kMiB, 395}, {64.0 * kMiB, 397}};
     p.staging_write_cost = 1.5;
     p.staging_slowdown = 1.045;
+    p.staging_contention = 1.4;
     p.window_bytes = 4 * kMiB;
     p.datasheet.link_gbps = 450;
     p.sources["remote_direct_gbps"] = "measured: layer chains that read a peer's memory";
