@@ -1,7 +1,7 @@
 """Times Hugging Face generate() on models with random weights, for `dak bench` to compare with.
 
 Usage: python3 bench/hf_generate.py rows.json [MODEL...] [--batch N] [--prompt N] [--output N]
-                                    [--limit SECONDS]
+                                    [--variants eager compiled] [--limit SECONDS]
 rows.json goes to `dak bench --reference`. TPOT is the median time between the tokens of greedy
 decoding in bf16, after a warm-up in which everything is compiled. Variants: "eager", and "compiled",
 that is, with a static cache and torch.compile's CUDA graphs. Each runs in a process of its own; one
@@ -123,6 +123,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows")
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {', '.join(MODELS)}")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--prompt", type=int, default=32)
     parser.add_argument("--output", type=int, default=32)
@@ -134,7 +135,7 @@ def main():
 
     rows = []
     for model in arguments.models or MODELS:
-        for variant in VARIANTS:
+        for variant in arguments.variants:
             case = {"model": model, "batch": arguments.batch, "prompt": arguments.prompt,
                     "output": arguments.output, "variant": variant}
             begin = time.perf_counter()

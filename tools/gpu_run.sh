@@ -128,15 +128,22 @@ for step in "${steps[@]}"; do
             for model in opt-30b opt-6.7b llama-2-7b; do
                 run "engine-$model" 240 "$dak" bench "$model" \
                     --ratio 0,0.0025,0.005,0.01,0.0125,0.02,0.05,0.1,0.25,0.5,1 \
-                    --transports direct,staged,auto --case-seconds 1 --commit "${COMMIT:-unknown}" \
+                    --transports direct,staged,auto --case-seconds 0.5 --commit "${COMMIT:-unknown}" \
                     "${reference[@]}" --json "$out/engine-$model.json" --plot "$out/engine-$model.svg"
                 cat "$out/engine-$model.log"
             done
-            run engine-batch-512 240 "$dak" bench opt-6.7b --batch 512 \
-                --ratio 0,0.01,0.02,0.026,0.03,0.05,0.1 --policies greedy,uniform \
-                --transports direct --case-seconds 2 --commit "${COMMIT:-unknown}" \
-                --json "$out/engine-batch-512.json" --plot "$out/engine-batch-512.svg"
-            cat "$out/engine-batch-512.log"
+            for model in opt-30b opt-6.7b llama-2-7b; do
+                run "engine-$model-batch-512" 240 "$dak" bench "$model" --batch 512 \
+                    --ratio 0,0.01,0.02,0.026,0.03,0.035,0.05,0.1 --policies greedy,uniform \
+                    --transports direct --case-seconds 1 --commit "${COMMIT:-unknown}" \
+                    --json "$out/engine-$model-batch-512.json" \
+                    --plot "$out/engine-$model-batch-512.svg"
+                cat "$out/engine-$model-batch-512.log"
+            done
+            # The paper's fourth configuration: 151 GB, of which 90 GiB on the GPU.
+            run engine-opt-30b-90gib 120 "$dak" bench opt-30b --batch 128 --prompt 512 \
+                --gpu-memory 90GiB --commit "${COMMIT:-unknown}" --json "$out/engine-opt-30b-90gib.json"
+            cat "$out/engine-opt-30b-90gib.log"
             ;;
         peer-kernels)
             peer_profile
