@@ -63,7 +63,7 @@ class SplitAttention : public ::testing::Test {
         }
         EXPECT_EQ(problem.verdict(), "");
         EXPECT_TRUE(first == problem.result()) << "two runs differ";
-        EXPECT_TRUE(parts_are_clear(problem.shape(), config, workspace));
+        EXPECT_TRUE(parts_are_clear(problem.shape(), workspace));
     }
 
     void expect_prefill(const AttentionCase& c) {
@@ -95,10 +95,9 @@ class SplitAttention : public ::testing::Test {
         }
     }
 
-    static bool parts_are_clear(const AttentionShape& shape, const AttentionConfig& config,
-                                const AttentionWorkspace& workspace) {
-        const auto floats = static_cast<size_t>(config.ctas * shape.num_heads / shape.num_kv_heads *
-                                                (shape.head_dim + 4));
+    static bool parts_are_clear(const AttentionShape& shape, const AttentionWorkspace& workspace) {
+        const auto floats = static_cast<size_t>(workspace.max_ranges() * shape.num_heads /
+                                                shape.num_kv_heads * (shape.head_dim + 4));
         std::vector<uint32_t> parts(floats);
         check(cudaMemcpy(parts.data(), workspace.parts(), floats * 4, cudaMemcpyDefault), "parts");
         return std::ranges::all_of(parts, [](uint32_t word) { return word == ~0u; });
@@ -232,6 +231,48 @@ TEST_F(SplitAttention, DecodesWithAnyRingAndAnyNumberOfCtas) {
             }
         }
     }
+}
+
+/// Long runs, in which CTAs take more ranges when they are done, launched closely one after
+/// another.
+TEST_F(SplitAttention, DecodesLongRuns) {
+    AttentionCase c;
+    c.sequences = decoding({5000, 64, 9000, 333, 1, 700, 0, 2048});
+    c.kv_heads = 8;
+    for (const int group : {1, 4}) {
+        for (const RemotePages remote : {RemotePages::kNone, RemotePages::kRandom}) {
+            c.head_group = group;
+            c.remote = remote;
+            AttentionProblem problem(c, true);
+            for (const int ctas : {2, 3, 5, 9}) {
+                for (const int slots : {2, 5, 6}) {
+                    AttentionConfig config = choose_attention_config(problem.shape(), machine_);
+                    config.slots = slots;
+                    config.remote_slots = 2;
+                    config.ctas = ctas;
+                    config.remote_ctas = 1;
+                    expect_decode(c, problem, config);
+                    if (HasFailure()) return;
+                }
+            }
+        }
+    }
+    c.sequences.assign(16, {16000, 1});
+    c.head_dim = 64;
+    c.remote = RemotePages::kNone;
+    AttentionProblem problem(c, true);
+    const AttentionConfig config = choose_attention_config(problem.shape(), machine_);
+    expect_decode(c, problem, config);
+    AttentionWorkspace workspace(problem.shape(), config);
+    plan_decode_attention(problem.args(), config, workspace, stream_);
+    problem.poison();
+    check(cudaDeviceSynchronize(), "poison");
+    for (int layer = 0; layer < 20; ++layer) {
+        decode_attention(problem.args(), config, workspace, stream_);
+    }
+    check(cudaStreamSynchronize(stream_), "decode attention");
+    EXPECT_EQ(problem.verdict(), "");
+    EXPECT_TRUE(parts_are_clear(problem.shape(), workspace));
 }
 
 /// A captured step serves sequences that grow, move into other slots and end.

@@ -16,15 +16,23 @@ class AttentionConsumer {
                                                  const WorkHeader& work, int warp, int lane)
         : p_(p),
           shared_(shared),
-          slots_(work.remote ? p.remote_slots : p.slots),
-          count_(work.count),
+          slots_(work.remote() ? p.remote_slots : p.slots),
+          work_(work),
           warp_(warp),
           lane_(lane),
           k_offsets_(16 * warp + lane % 16, lane / 16),
           v_offsets_(16 * warp + lane % 8 + lane / 16 * 8, lane / 8 % 2) {}
 
     __device__ __forceinline__ void run() {
-        for (int i = 0; i < count_; ++i) {
+        TakenRanges ranges(shared_);
+        do {
+            add_range();
+        } while (ranges.next(work_));
+    }
+
+  private:
+    __device__ __forceinline__ void add_range() {
+        for (int i = 0; i < work_.count; ++i) {
             ptx::mbarrier_wait(shared_.full + 8 * ring_.slot, ring_.parity);
             const uint32_t mark = shared_.marks[ring_.slot];
             if (mark & kFirstOfSegment) begin_segment();
@@ -46,7 +54,6 @@ class AttentionConsumer {
         }
     }
 
-  private:
     static constexpr int kColumnTiles = (kRows + 7) / 8;  // of 8 query heads
     static constexpr int kSteps = kHeadDim / 16;
     // Fragments of K or V loaded ahead of their products.
@@ -284,7 +291,7 @@ class AttentionConsumer {
     const DecodeAttentionParams& p_;
     const DecodeAttentionShared& shared_;
     const uint32_t slots_;
-    const int count_;
+    WorkHeader work_;
     const int warp_, lane_;
     const LaneOffsets<kHeadDim> k_offsets_, v_offsets_;
     RingSlot ring_, queries_, results_;

@@ -286,13 +286,25 @@ class PartSum {
     float total_[kWarpRows];
 };
 
-/// Which CTAs have parts of an item, and where they leave them.
-struct ItemParts {
-    int local_first = 0, remote_first = 0;  ///< CTA of the item's first part in the tier
-    int local_count = 0, remote_count = 0;  ///< CTAs with a part in the tier
+__device__ __forceinline__ WorkTotals load_totals(const WorkTotals* from) {
+    const int4 a = __ldcg(reinterpret_cast<const int4*>(from));
+    const int4 b = __ldcg(reinterpret_cast<const int4*>(from) + 1);
+    WorkTotals totals;
+    totals.local = {a.x, a.y, a.z, a.w};
+    totals.remote = {b.x, b.y};
+    totals.remote_ctas = b.z;
+    totals.mixed = b.w;
+    return totals;
+}
 
-    __device__ __forceinline__ ItemParts(const DecodeAttentionParams& p, const WorkTotals& totals,
-                                         int sequence, int kv_head) {
+/// Which ranges have parts of an item.
+struct ItemParts {
+    int local_first = 0, remote_first = 0;  ///< range of the item's first part in the tier
+    int local_count = 0, remote_count = 0;  ///< ranges with a part in the tier
+
+    __device__ __forceinline__ ItemParts(const DecodeAttentionParams& p, int sequence,
+                                         int kv_head) {
+        const WorkTotals totals = load_totals(p.list.totals);
         const int32_t* counts = p.list.counts + sequence;
         const int32_t* starts = p.list.starts + sequence;
         const int local_pages = __ldcg(counts);
@@ -313,84 +325,75 @@ struct ItemParts {
     }
 
   private:
-    /// The local CTA (counted among those) whose range holds `page` of the list.
+    /// The local range (counted among those) that holds `page` of the list.
     static __device__ __forceinline__ int local_owner(const DecodeAttentionParams& p,
                                                       const WorkTotals& totals, int page) {
-        int cta = smaller(totals.local.owner(page), totals.local_ctas - 1);
-        while (page < __ldcg(p.list.cuts + cta)) --cta;
-        while (page >= __ldcg(p.list.cuts + cta + 1)) ++cta;
-        return cta;
+        int range = smaller(totals.local.owner(page), totals.local.count - 1);
+        while (page < __ldcg(p.list.cuts + range)) --range;
+        while (page >= __ldcg(p.list.cuts + range + 1)) ++range;
+        return range;
     }
 };
-
-__device__ __forceinline__ WorkTotals load_totals(const WorkTotals* from) {
-    const int4 a = __ldcg(reinterpret_cast<const int4*>(from));
-    const int4 b = __ldcg(reinterpret_cast<const int4*>(from) + 1);
-    WorkTotals totals;
-    totals.local = {a.x, a.y};
-    totals.remote = {a.z, a.w};
-    totals.local_ctas = b.x;
-    totals.remote_ctas = b.y;
-    totals.mixed = b.z;
-    return totals;
-}
 
 /// The slot of the first part of an item in one tier, used when the item is mixed.
 __device__ __forceinline__ int64_t item_slot(const DecodeAttentionParams& p, bool remote,
                                              int sequence, int kv_head) {
-    return gridDim.x + (int64_t{remote} * p.sequences + sequence) * p.kv_heads + kv_head;
+    return p.max_ranges + (int64_t{remote} * p.sequences + sequence) * p.kv_heads + kv_head;
 }
 
 /// The warps that turn each segment's four partial results into output or into a part.
 template <typename Element, int kHeadDim, int kRows>
 __device__ __forceinline__ void store_results(const DecodeAttentionParams& p,
-                                              const DecodeAttentionShared& shared,
-                                              const WorkHeader& work, const WorkTotals& totals,
+                                              const DecodeAttentionShared& shared, WorkHeader work,
                                               int share, int lane) {
-    const auto cta = static_cast<int>(blockIdx.x);
     RingSlot ring;
+    TakenRanges ranges(shared);
     int sequence = -1, other_pages = 0;
     ptx::grid_wait();
-    for (PageWalk walk(p, work); walk.left > 0; walk.next_segment()) {
-        if (walk.sequence != sequence) {
-            sequence = walk.sequence;
-            other_pages = __ldcg(p.list.counts + (work.remote ? 0 : p.sequences) + sequence);
+    do {
+        for (PageWalk walk(p, work); walk.left > 0; walk.next_segment()) {
+            if (walk.sequence != sequence) {
+                sequence = walk.sequence;
+                other_pages = __ldcg(p.list.counts + (work.remote() ? 0 : p.sequences) + sequence);
+            }
+            const bool mixed = other_pages > 0;
+            const bool whole = walk.segment_pages() == walk.sequence_pages;
+            const bool head = walk.page == 0;
+            PartSum<Element, kHeadDim, kRows> sum(p, share, lane);
+            if (head && !mixed && !whole) {
+                const ItemParts parts(p, sequence, walk.kv_head);
+                sum.template gather<false>([&](int j) { return int64_t{work.index + 1 + j}; },
+                                           parts.local_count + parts.remote_count - 1);
+            }
+            ptx::mbarrier_wait(shared.result_full + 8 * ring.slot, ring.parity);
+            sum.add_results(shared.results + ring.slot * result_slot_bytes(kHeadDim, p.head_group));
+            __syncwarp();
+            if (lane == 0) ptx::mbarrier_arrive(shared.result_empty + 8 * ring.slot);
+            ring.advance(p.result_slots);
+            if (head && !mixed) {
+                sum.store_output(sequence, walk.kv_head);
+            } else {
+                sum.store_part(head ? item_slot(p, work.remote(), sequence, walk.kv_head)
+                                    : work.index);
+            }
         }
-        const bool mixed = other_pages > 0;
-        const bool whole = walk.segment_pages() == walk.sequence_pages;
-        const bool head = walk.page == 0;
-        PartSum<Element, kHeadDim, kRows> sum(p, share, lane);
-        if (head && !mixed && !whole) {
-            const ItemParts parts(p, totals, sequence, walk.kv_head);
-            sum.template gather<false>([&](int j) { return int64_t{cta + 1 + j}; },
-                                       parts.local_count + parts.remote_count - 1);
-        }
-        ptx::mbarrier_wait(shared.result_full + 8 * ring.slot, ring.parity);
-        sum.add_results(shared.results + ring.slot * result_slot_bytes(kHeadDim, p.head_group));
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(shared.result_empty + 8 * ring.slot);
-        ring.advance(p.result_slots);
-        if (head && !mixed) {
-            sum.store_output(sequence, walk.kv_head);
-        } else {
-            sum.store_part(head ? item_slot(p, work.remote, sequence, walk.kv_head) : cta);
-        }
-    }
+    } while (ranges.next(work));
 }
 
 /// Sums the items that have parts in both tiers; `worker` of `workers` in this CTA.
 template <typename Element, int kHeadDim, int kRows>
-__device__ __forceinline__ void store_mixed(const DecodeAttentionParams& p,
-                                            const WorkTotals& totals, int worker, int workers,
+__device__ __forceinline__ void store_mixed(const DecodeAttentionParams& p, int worker, int workers,
                                             int lane) {
+    const WorkTotals totals = load_totals(p.list.totals);
     constexpr int kShares = decode_epilogue_warps(kRows);
     const int tasks = totals.mixed * p.kv_heads * kShares;
     const int cta = static_cast<int>(blockIdx.x) - totals.remote_ctas;
-    for (int task = cta * workers + worker; task < tasks; task += totals.local_ctas * workers) {
+    const int ctas = static_cast<int>(gridDim.x) - totals.remote_ctas;
+    for (int task = cta * workers + worker; task < tasks; task += ctas * workers) {
         const int item = task / kShares;
         const int sequence = __ldcg(p.list.mixed + item / p.kv_heads);
         const int kv_head = item % p.kv_heads;
-        const ItemParts parts(p, totals, sequence, kv_head);
+        const ItemParts parts(p, sequence, kv_head);
         PartSum<Element, kHeadDim, kRows> sum(p, task % kShares, lane);
         sum.template gather<true>(
             [&](int j) {

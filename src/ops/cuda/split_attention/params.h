@@ -16,6 +16,8 @@ inline constexpr int kConsumerWarps = 4;    // 16 tokens of a page each
 inline constexpr int kMaxDecodeSlots = 16;  // K or V blocks in the ring
 inline constexpr int kMaxQuerySlots = 4;
 inline constexpr int kMaxResultSlots = 4;
+inline constexpr int kMaxRangesPerCta = 29;    // of the work list; see LocalRanges
+inline constexpr int kRangeSlots = 16;         // ranges that a CTA has taken and not finished
 inline constexpr uint32_t kPanelBytes = 8192;  // 64 tokens x 128 bytes
 
 /// Query heads that one instance of the decode kernel serves: 1, 4, 8 or 16.
@@ -88,32 +90,52 @@ struct PageEntry {
 };
 static_assert(sizeof(PageEntry) == 8);
 
-/// One CTA's range of its tier's list of pages, which is ordered by (sequence, KV head, page).
-struct alignas(16) CtaWork {
+/// A range of its tier's list of pages, which is ordered by (sequence, KV head, page).
+struct alignas(16) WorkRange {
     int32_t sequence;
     int32_t kv_head;
     int32_t page;            ///< first page, counted among the sequence's pages in the tier
     int32_t count;           ///< pages of the range
     int32_t sequence_pages;  ///< pages of `sequence` in the tier
-    int32_t remote;
-    int32_t unused[2];
-    PageEntry first[8];  ///< entries of `sequence` from `page` on
+    int32_t index;           ///< in list order, remote ranges first: the slot of its part
+    int32_t local_ctas;      ///< that share the local ranges; 0: the range is a remote one
+    int32_t small;           ///< ranges to be taken after the first ones
+    PageEntry first[8];      ///< entries of `sequence` from `page` on
 };
-static_assert(sizeof(CtaWork) == 96);
+static_assert(sizeof(WorkRange) == 96);
+
+/// How the list of local pages is cut: in long runs some SMs are up to 15% faster than others, so
+/// that large ranges, one for each CTA, hold most pages, and small ones are taken by whoever is
+/// done. Cuts are then moved, see WorkList::cuts.
+struct LocalRanges {
+    int32_t count;        ///< of all ranges
+    int32_t pages;        ///< of a large one
+    int32_t small;        ///< number of small ones, the first in the list
+    int32_t small_pages;  ///< of each of these
+
+    constexpr int begin(int range) const {
+        return smaller(range, small) * small_pages + larger(0, range - small) * pages;
+    }
+    constexpr int owner(int page) const {
+        const int in_large = page - small * small_pages;
+        return in_large < 0 ? page / small_pages : small + in_large / pages;
+    }
+};
 
 struct WorkTotals {
-    /// Of the pages among the CTAs of the tier; local cuts are then moved, see WorkList::cuts.
-    Shares local, remote;
-    int32_t local_ctas, remote_ctas;
+    LocalRanges local;
+    Shares remote;  ///< of the pages among the CTAs
+    int32_t remote_ctas;
     int32_t mixed;  ///< sequences with pages in both tiers
-    int32_t unused;
 };
 
 /// Device memory of a work list. [2] is the tier, local first.
 struct WorkList {
     WorkTotals* totals = nullptr;
-    CtaWork* ctas = nullptr;
-    int32_t* cuts = nullptr;       ///< [local CTAs + 1] first local page of each
+    /// In the order in which they are taken, each CTA's first one before all others: remote ones,
+    /// then local ones from the last to the first.
+    WorkRange* ranges = nullptr;
+    int32_t* cuts = nullptr;       ///< [local ranges + 1] first local page of each
     int32_t* counts = nullptr;     ///< [2][sequences] pages
     int32_t* starts = nullptr;     ///< [2][sequences + 1] pages of all sequences before
     int32_t* mixed = nullptr;      ///< sequences with pages in both tiers
@@ -141,9 +163,11 @@ struct DecodeAttentionParams {
     const uint8_t* local;
     const uint8_t* remote;
     WorkList list;
-    /// Slots of partial results, [head_group][part_row_floats]: one of each CTA, then one of each
+    /// Slots of partial results, [head_group][part_row_floats]: max_ranges, then one of each
     /// (sequence, KV head) in each tier. They hold all ones between uses.
     float* parts;
+    uint32_t* taken;  ///< small ranges taken; zero between kernels
+    int max_ranges;
     int sequences, kv_heads, head_group;
     int slots, remote_slots, query_slots, result_slots;
     float score_scale;  ///< of products, to the argument of tanh or of 2^x

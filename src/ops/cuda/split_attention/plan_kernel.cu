@@ -86,9 +86,8 @@ __device__ __forceinline__ int prefix_sum(int value, int (&warp_sums)[32], int& 
     return before + sum - value;
 }
 
-/// Pages of a local CTA: an equal share, rounded up to a multiple of a power of two where that
-/// costs at most 3% of the CTAs (not of the rate, which is that of HBM), so that ranges end where
-/// items do.
+/// An equal share, rounded up to a multiple of a power of two where that costs at most 3% of the
+/// CTAs (not of the rate, which is that of HBM), so that ranges end where items do.
 __device__ __forceinline__ int pages_per_cta(int pages, int ctas) {
     const int least = (pages + ctas - 1) / ctas;
     for (int multiple = 16; multiple > 1; multiple /= 2) {
@@ -96,6 +95,25 @@ __device__ __forceinline__ int pages_per_cta(int pages, int ctas) {
         if (rounded * 32 <= least * 33) return rounded;
     }
     return least;
+}
+
+__device__ __forceinline__ LocalRanges cut_evenly(int pages, int ctas) {
+    // Pages of a CTA from which on small ranges gain more than it costs to hand over their parts.
+    constexpr int kLongShare = 200;
+    LocalRanges ranges{};
+    if (pages == 0) return ranges;
+    const int share = (pages + ctas - 1) / ctas;
+    if (share < kLongShare) {
+        ranges.pages = pages_per_cta(pages, ctas);
+        ranges.count = (pages + ranges.pages - 1) / ranges.pages;
+        return ranges;
+    }
+    ranges.small_pages = 16;
+    ranges.small = ctas * smaller(share / 4 / ranges.small_pages, kMaxRangesPerCta - 1);
+    const int rest = pages - ranges.small * ranges.small_pages;
+    ranges.pages = (rest + ctas - 1) / ctas;
+    ranges.count = ranges.small + (rest + ranges.pages - 1) / ranges.pages;
+    return ranges;
 }
 
 /// The last sequence of a tier that starts at or before `page` of its list.
@@ -126,10 +144,9 @@ __device__ __forceinline__ int moved_cut(const PlanParams& p, const int* starts,
 }
 
 /// Pages [begin, end) of a tier's list, whose sequences start at `starts`.
-__device__ __forceinline__ CtaWork make_range(const PlanParams& p, const int* starts, int tier,
-                                              int begin, int end) {
-    CtaWork work{};
-    work.remote = tier;
+__device__ __forceinline__ WorkRange make_range(const PlanParams& p, const int* starts, int tier,
+                                                int begin, int end) {
+    WorkRange work{};
     work.count = end - begin;
     if (work.count == 0) return work;
     work.sequence = sequence_at(p, starts, begin);
@@ -175,27 +192,30 @@ __global__ void __launch_bounds__(kPlanThreads)
     totals.remote = Shares::of(pages[1], remote_ctas);
     totals.remote_ctas = remote_ctas;
     totals.mixed = mixed;
-    if (pages[0] > 0) {
-        const int share = pages_per_cta(pages[0], p.ctas - remote_ctas);
-        totals.local = {share, 0};
-        totals.local_ctas = (pages[0] + share - 1) / share;
-    }
+    const int local_ctas = p.ctas - remote_ctas;
+    totals.local = cut_evenly(pages[0], local_ctas);
     if (thread == 0) *p.list.totals = totals;
-    for (int i = thread; i <= totals.local_ctas; i += kPlanThreads) {
-        p.list.cuts[i] = moved_cut(p, starts[0], totals.local.begin(i));
+    for (int i = thread; i <= totals.local.count; i += kPlanThreads) {
+        const int cut = smaller(totals.local.begin(i), pages[0]);
+        p.list.cuts[i] = i < totals.local.small ? cut : moved_cut(p, starts[0], cut);
     }
     __syncthreads();
-    for (int cta = thread; cta < p.ctas; cta += kPlanThreads) {
-        const int local = cta - remote_ctas;
-        CtaWork& work = p.list.ctas[cta];
-        if (local < 0) {
-            work =
-                make_range(p, starts[1], 1, totals.remote.begin(cta), totals.remote.begin(cta + 1));
-        } else if (local < totals.local_ctas) {
-            work = make_range(p, starts[0], 0, p.list.cuts[local], p.list.cuts[local + 1]);
+    const int ranges = remote_ctas + larger(local_ctas, totals.local.count);
+    for (int i = thread; i < ranges; i += kPlanThreads) {
+        const int local = totals.local.count - 1 - (i - remote_ctas);
+        WorkRange work{};
+        if (i < remote_ctas) {
+            work = make_range(p, starts[1], 1, totals.remote.begin(i), totals.remote.begin(i + 1));
+            work.index = i;
         } else {
-            work = CtaWork{};
+            if (local >= 0) {
+                work = make_range(p, starts[0], 0, p.list.cuts[local], p.list.cuts[local + 1]);
+            }
+            work.index = remote_ctas + local;
+            work.local_ctas = local_ctas;
+            work.small = larger(0, totals.local.count - local_ctas);
         }
+        p.list.ranges[i] = work;
     }
 }
 

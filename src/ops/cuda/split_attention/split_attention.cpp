@@ -71,16 +71,16 @@ void launch(const void* kernel, int ctas, int threads, uint32_t shared_bytes, bo
 
 /// Offsets of a work list's arrays from its start; entries come last.
 struct ListOffsets {
-    int64_t totals, ctas, cuts, counts, starts, mixed, entries, end;
+    int64_t totals, ranges, cuts, counts, starts, mixed, entries, end;
 
-    ListOffsets(const AttentionShape& shape, int64_t max_ctas) {
+    ListOffsets(const AttentionShape& shape, int64_t max_ranges) {
         int64_t used = 0;
         const auto take = [&](int64_t bytes) {
             return std::exchange(used, used + round_up(bytes, kAlignment));
         };
         totals = take(sizeof(WorkTotals));
-        ctas = take(max_ctas * int64_t{sizeof(CtaWork)});
-        cuts = take((max_ctas + 1) * 4);
+        ranges = take(max_ranges * int64_t{sizeof(WorkRange)});
+        cuts = take((max_ranges + 1) * 4);
         counts = take(2 * shape.max_sequences * 4);
         starts = take(2 * (shape.max_sequences + 1) * 4);
         mixed = take(shape.max_sequences * 4);
@@ -127,11 +127,11 @@ AttentionWorkspace::AttentionWorkspace(const AttentionShape& shape, const Attent
                                        int windows)
     : shape_(shape), ctas_(config.ctas), max_lists_(static_cast<size_t>(windows)) {
     const int64_t slots =
-        ctas_ + (shape.remote_pages ? 2 * shape.max_sequences * shape.num_kv_heads : 0);
+        max_ranges() + (shape.remote_pages ? 2 * shape.max_sequences * shape.num_kv_heads : 0);
     const auto head_dim = static_cast<int>(shape.head_dim);
     const int64_t slot_floats = shape.num_heads / shape.num_kv_heads * part_row_floats(head_dim);
     part_bytes_ = round_up(slots * slot_floats * 4, kAlignment);
-    list_bytes_ = ListOffsets(shape, ctas_).end;
+    list_bytes_ = ListOffsets(shape, max_ranges()).end;
     copies_offset_ = part_bytes_ + windows * list_bytes_ + kAlignment;
     bytes_ = copies_offset_ + (shape.copied_pages > 0 ? CopyOffsets(shape).end : 0);
     check(cudaMalloc(&memory_, static_cast<size_t>(bytes_)), "split attention: workspace");
@@ -182,9 +182,9 @@ PageCopies AttentionWorkspace::copies() const {
 WorkList AttentionWorkspace::list_at(size_t index) const {
     std::byte* base =
         static_cast<std::byte*>(memory_) + part_bytes_ + static_cast<int64_t>(index) * list_bytes_;
-    const ListOffsets offsets(shape_, ctas_);
+    const ListOffsets offsets(shape_, max_ranges());
     return {.totals = reinterpret_cast<WorkTotals*>(base + offsets.totals),
-            .ctas = reinterpret_cast<CtaWork*>(base + offsets.ctas),
+            .ranges = reinterpret_cast<WorkRange*>(base + offsets.ranges),
             .cuts = reinterpret_cast<int32_t*>(base + offsets.cuts),
             .counts = reinterpret_cast<int32_t*>(base + offsets.counts),
             .starts = reinterpret_cast<int32_t*>(base + offsets.starts),
@@ -274,6 +274,8 @@ void decode_attention(const AttentionArgs& args, const AttentionConfig& config,
     params.remote = reinterpret_cast<const uint8_t*>(args.kv.remote);
     params.list = workspace.list(args.sliding_window, args.batch.sequences);
     params.parts = workspace.parts();
+    params.taken = workspace.counters() + 2;
+    params.max_ranges = workspace.max_ranges();
     params.sequences = static_cast<int>(args.batch.sequences);
     params.kv_heads = static_cast<int>(layout.num_kv_heads);
     params.head_group = head_group(args);

@@ -54,11 +54,12 @@ class AttentionWorkspace {
     WorkList list(int64_t window, int64_t sequences) const;
     WorkList plan_list(int64_t window, int64_t sequences);
     float* parts() const { return static_cast<float*>(memory_); }
-    /// Of the prefill kernel's tiles; zero between kernels.
+    /// [2] of the prefill kernel's tiles, [1] of the decode kernel's ranges; zero between kernels.
     uint32_t* counters() const;
     PageCopies copies() const;
     const AttentionShape& shape() const { return shape_; }
     int ctas() const { return ctas_; }
+    int max_ranges() const { return ctas_ * kMaxRangesPerCta; }
 
   private:
     struct Planned {
