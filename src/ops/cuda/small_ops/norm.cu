@@ -3,7 +3,7 @@
 #include "ops/cuda/small_ops/vector.cuh"
 
 // A CTA works on every gridDim.x-th row. A row stays in registers, so it is read once, and the next
-// ones are on their way meanwhile. Scale and bias, which no kernel writes, stay there too, fetched
+// one is on its way meanwhile. Scale and bias, which no kernel writes, stay there too, fetched
 // before the preceding kernel has finished.
 
 namespace dak::cuda {
@@ -52,28 +52,19 @@ class RowNorm {
     __device__ __forceinline__ void run() {
         const int stride = static_cast<int>(gridDim.x);
         int row = static_cast<int>(blockIdx.x);
-        uint4 chunks[kLoads][kChunks];
-        bool wanted[kLoads];
+        uint4 chunks[kChunks];
+        bool wanted = load(row, chunks);
+        for (; row < p_.rows; row += stride) {
+            float x[kChunks][kChunkElements];
 #pragma unroll
-        for (int l = 0; l < kLoads; ++l) wanted[l] = load(row + l * stride, chunks[l]);
-        while (row < p_.rows) {
-#pragma unroll
-            for (int l = 0; l < kLoads; ++l) {
-                float x[kChunks][kChunkElements];
-#pragma unroll
-                for (int c = 0; c < kChunks; ++c) widen<Element>(chunks[l][c], x[c]);
-                const bool write = wanted[l];
-                wanted[l] = load(row + kLoads * stride, chunks[l]);
-                if (write) normalise(row, x);
-                row += stride;
-            }
+            for (int c = 0; c < kChunks; ++c) widen<Element>(chunks[c], x[c]);
+            const bool write = wanted;
+            wanted = load(row + stride, chunks);
+            if (write) normalise(row, x);
         }
     }
 
   private:
-    /// Rows on their way at a time, as far as the registers last.
-    static constexpr int kLoads = kChunks == 1 ? 2 : 1;
-
     static __device__ __forceinline__ int first(int c) {
         return static_cast<int>(threadIdx.x + c * blockDim.x) * kChunkElements;
     }
