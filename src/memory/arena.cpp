@@ -11,6 +11,16 @@
 
 namespace dak {
 
+namespace {
+
+class HostWriter final : public ArenaWriter {
+  public:
+    void write(std::byte* to, int64_t, const Produce& produce) override { produce(to); }
+    void finish() override {}
+};
+
+}  // namespace
+
 Arena Arena::host(std::string name, int64_t capacity_bytes) {
     require(capacity_bytes >= 0, "{}: negative size", name);
     if (capacity_bytes == 0) return {std::move(name), nullptr, 0, nullptr};
@@ -26,19 +36,20 @@ Arena Arena::host(std::string name, int64_t capacity_bytes) {
             [](std::byte* memory, int64_t bytes) { ::munmap(memory, static_cast<size_t>(bytes)); }};
 }
 
-Arena::Arena(std::string name, std::byte* base, int64_t capacity, Release release, Write write)
+Arena::Arena(std::string name, std::byte* base, int64_t capacity, Release release,
+             MakeWriters make_writers)
     : name_(std::move(name)),
       base_(base),
       capacity_(capacity),
       release_(release),
-      write_(std::move(write)) {}
+      make_writers_(std::move(make_writers)) {}
 
 Arena::Arena(Arena&& other) noexcept
     : name_(std::move(other.name_)),
       base_(std::exchange(other.base_, nullptr)),
       capacity_(other.capacity_),
       release_(other.release_),
-      write_(std::move(other.write_)),
+      make_writers_(std::move(other.make_writers_)),
       used_(other.used_) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
@@ -46,7 +57,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(capacity_, other.capacity_);
     std::swap(release_, other.release_);
-    std::swap(write_, other.write_);
+    std::swap(make_writers_, other.make_writers_);
     std::swap(used_, other.used_);
     return *this;
 }
@@ -55,12 +66,11 @@ Arena::~Arena() {
     if (base_) release_(base_, capacity_);
 }
 
-void Arena::write(std::byte* to, const std::byte* from, int64_t bytes) {
-    if (write_) {
-        write_(to, from, bytes);
-    } else if (bytes > 0) {
-        std::memcpy(to, from, static_cast<size_t>(bytes));
-    }
+std::vector<std::unique_ptr<ArenaWriter>> Arena::writers(int count) const {
+    if (make_writers_) return make_writers_(count);
+    std::vector<std::unique_ptr<ArenaWriter>> writers(static_cast<size_t>(count));
+    for (auto& writer : writers) writer = std::make_unique<HostWriter>();
+    return writers;
 }
 
 std::byte* Arena::allocate(int64_t bytes) {

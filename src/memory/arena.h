@@ -3,11 +3,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "base/units.h"
 
 namespace dak {
+
+/// One thread's way of filling an arena.
+class ArenaWriter {
+  public:
+    using Produce = std::function<void(std::byte* target)>;
+
+    static constexpr int64_t kMaxPiece = kMiB / 2;
+
+    virtual ~ArenaWriter() = default;
+
+    /// Has `produce` write `bytes` bytes, at most kMaxPiece: straight to `to` where the CPU can,
+    /// otherwise to memory from which they are copied while the caller goes on.
+    virtual void write(std::byte* to, int64_t bytes, const Produce& produce) = 0;
+
+    /// Returns when all that was written is in place.
+    virtual void finish() = 0;
+};
 
 /// One contiguous block of memory that is handed out front to back and freed as a whole. A tier
 /// has one arena, so its size is known and refused, if at all, before anything is loaded.
@@ -47,12 +68,11 @@ class Arena {
     std::byte* allocate(int64_t bytes);
 
     /// Whether the CPU can write here through the pointers of allocate().
-    bool host_writable() const { return !write_; }
+    bool host_writable() const { return !make_writers_; }
 
-    /// Copies bytes from the host into the arena and returns when they are there. May be called
-    /// from several threads at once; each works, from its first write to a GPU on, with the GPU
-    /// that was current where the arena was made.
-    void write(std::byte* to, const std::byte* from, int64_t bytes);
+    /// One for each of `count` threads. A thread that writes to a GPU works, from its first write
+    /// on, with the GPU that was current where the arena was made. The arena must outlive them.
+    std::vector<std::unique_ptr<ArenaWriter>> writers(int count) const;
 
     const std::string& name() const { return name_; }
     const std::byte* base() const { return base_; }
@@ -62,10 +82,11 @@ class Arena {
   private:
     /// Returns the memory to where it came from.
     using Release = void (*)(std::byte* base, int64_t capacity_bytes);
-    /// Empty where memcpy does it.
-    using Write = std::function<void(std::byte* to, const std::byte* from, int64_t bytes)>;
+    /// Empty where the CPU can write.
+    using MakeWriters = std::function<std::vector<std::unique_ptr<ArenaWriter>>(int count)>;
 
-    Arena(std::string name, std::byte* base, int64_t capacity, Release release, Write write = {});
+    Arena(std::string name, std::byte* base, int64_t capacity, Release release,
+          MakeWriters make_writers = {});
 
     /// `gpu` and `advice` are for the error: whose memory it is, and what to do.
     static Arena on_current_gpu(std::string name, int64_t capacity_bytes, std::string_view gpu,
@@ -75,7 +96,7 @@ class Arena {
     std::byte* base_ = nullptr;
     int64_t capacity_ = 0;
     Release release_ = nullptr;
-    Write write_;
+    MakeWriters make_writers_;
     int64_t used_ = 0;
 };
 

@@ -4,9 +4,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -64,55 +66,10 @@ void require_success(cudaError_t status, std::string_view what) {
     fail("{}: {}", what, cudaGetErrorString(status));
 }
 
-/// A thread's way of copying into device memory: a pinned buffer, so that the copy engine works at
-/// the link's rate, and a stream, so that threads do not wait for each other. A new thread works
-/// with GPU 0, whatever the one that started it does, so it is given its GPU here. It keeps it:
-/// going back would take memory of GPU 0 for a context that nothing needs.
-class Uploader {
-  public:
-    explicit Uploader(int gpu) {
-        require_success(cudaSetDevice(gpu), "upload GPU");
-        require_success(cudaHostAlloc(&buffer_, kBufferBytes, cudaHostAllocPortable),
-                        "upload buffer");
-        require_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                        "upload stream");
-    }
-    Uploader(const Uploader&) = delete;
-    Uploader& operator=(const Uploader&) = delete;
-    ~Uploader() {
-        cudaStreamDestroy(stream_);
-        cudaFreeHost(buffer_);
-    }
-
-    void copy(std::byte* to, const std::byte* from, int64_t bytes) {
-        for (int64_t at = 0; at < bytes; at += kBufferBytes) {
-            const auto piece = static_cast<size_t>(std::min(kBufferBytes, bytes - at));
-            std::memcpy(buffer_, from + at, piece);
-            require_success(cudaMemcpyAsync(to + at, buffer_, piece, cudaMemcpyDefault, stream_),
-                            "copying to the GPU");
-            require_success(cudaStreamSynchronize(stream_), "copying to the GPU");
-        }
-    }
-
-  private:
-    static constexpr int64_t kBufferBytes = 4 * kMiB;  // within 3% of the copy engine's best rate
-
-    void* buffer_ = nullptr;
-    cudaStream_t stream_ = nullptr;
-};
-
 int current_gpu() {
     int gpu = 0;
     require_success(cudaGetDevice(&gpu), "current GPU");
     return gpu;
-}
-
-/// Writes to device memory from threads that work with GPU `gpu`.
-auto writer_of(int gpu) {
-    return [gpu](std::byte* to, const std::byte* from, int64_t bytes) {
-        thread_local Uploader uploader(gpu);
-        uploader.copy(to, from, bytes);
-    };
 }
 
 /// Makes a GPU current for a scope.
@@ -126,6 +83,78 @@ class GpuScope {
   private:
     int previous_ = current_gpu();
 };
+
+/// Copies from two pinned buffers, so that the copy engine works at the link's rate: one is filled
+/// while the other is on its way. Both are small enough to stay in the core's cache. Each has a
+/// stream, so that neither waits for a copy of another thread.
+class GpuWriter final : public ArenaWriter {
+  public:
+    static constexpr int64_t kStagingBytes = 2 * kMaxPiece;
+
+    /// `staging` has `kStagingBytes` left; GPU `gpu` is current.
+    GpuWriter(int gpu, std::shared_ptr<Arena> staging) : gpu_(gpu), staging_(std::move(staging)) {
+        for (Buffer& buffer : buffers_) {
+            buffer.memory = staging_->allocate(kMaxPiece);
+            require_success(cudaStreamCreateWithFlags(&buffer.stream, cudaStreamNonBlocking),
+                            "upload stream");
+        }
+    }
+
+    /// A new thread works with GPU 0, whatever the one that started it does, so it is given its
+    /// GPU here. It keeps it: going back would take memory of GPU 0 for a context that nothing
+    /// needs.
+    void write(std::byte* to, int64_t bytes, const Produce& produce) override {
+        require_success(cudaSetDevice(gpu_), "upload GPU");
+        const Buffer& buffer = buffers_[next_];
+        next_ = 1 - next_;
+        wait_for(buffer);
+        produce(buffer.memory);
+        require_success(cudaMemcpyAsync(to, buffer.memory, static_cast<size_t>(bytes),
+                                        cudaMemcpyDefault, buffer.stream),
+                        "copying to the GPU");
+    }
+
+    void finish() override {
+        for (const Buffer& buffer : buffers_) wait_for(buffer);
+    }
+
+  private:
+    struct Buffer {
+        Buffer() = default;
+        Buffer(const Buffer&) = delete;
+        Buffer& operator=(const Buffer&) = delete;
+        ~Buffer() {
+            if (stream == nullptr) return;
+            cudaStreamSynchronize(stream);  // after an error, a copy may still be on its way
+            cudaStreamDestroy(stream);
+        }
+
+        std::byte* memory = nullptr;
+        cudaStream_t stream = nullptr;
+    };
+
+    static void wait_for(const Buffer& buffer) {
+        require_success(cudaStreamSynchronize(buffer.stream), "copying to the GPU");
+    }
+
+    int gpu_;
+    std::shared_ptr<Arena> staging_;
+    std::array<Buffer, 2> buffers_;  ///< of staging_, so they end first
+    size_t next_ = 0;
+};
+
+/// Writers with GPU `gpu`. Their staging memory is pinned in one piece: each piece costs
+/// milliseconds.
+auto writers_of(int gpu) {
+    return [gpu](int count) {
+        const GpuScope scope(gpu);
+        const auto staging = std::make_shared<Arena>(
+            Arena::pinned_host("upload buffers", count * GpuWriter::kStagingBytes));
+        std::vector<std::unique_ptr<ArenaWriter>> writers(static_cast<size_t>(count));
+        for (auto& writer : writers) writer = std::make_unique<GpuWriter>(gpu, staging);
+        return writers;
+    };
+}
 
 /// Lets the current GPU read and write the memory of GPU `gpu`.
 void enable_peer_access(const std::string& name, int current, int gpu) {
@@ -175,7 +204,7 @@ Arena Arena::on_current_gpu(std::string name, int64_t capacity_bytes, std::strin
              advice);
     }
     return {std::move(name), static_cast<std::byte*>(base), capacity_bytes,
-            [](std::byte* memory, int64_t) { cudaFree(memory); }, writer_of(current_gpu())};
+            [](std::byte* memory, int64_t) { cudaFree(memory); }, writers_of(current_gpu())};
 }
 
 Arena Arena::peer(std::string name, int64_t capacity_bytes, int gpu) {
@@ -184,7 +213,7 @@ Arena Arena::peer(std::string name, int64_t capacity_bytes, int gpu) {
     const GpuScope scope(gpu);
     Arena arena = on_current_gpu(std::move(name), capacity_bytes, fmt::format("GPU {}", gpu),
                                  "free memory there or offload less");
-    if (arena.write_) arena.write_ = writer_of(current);
+    if (arena.make_writers_) arena.make_writers_ = writers_of(current);
     return arena;
 }
 

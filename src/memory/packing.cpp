@@ -20,13 +20,19 @@ void for_each_chunk(int64_t rows, int64_t row_bytes, Copy&& copy) {
 
 }  // namespace
 
-void pack_atom(const std::byte* source, int64_t source_stride, int64_t rows, int64_t row_bytes,
-               std::byte* atom) {
-    if (rows < kAtomRows || row_bytes < kAtomRowBytes) std::memset(atom, 0, kAtomBytes);
-    for_each_chunk(rows, row_bytes, [&](int64_t row, int64_t chunk, int64_t bytes) {
-        std::memcpy(atom + chunk_offset(row, chunk),
-                    source + row * source_stride + chunk * kChunkBytes, static_cast<size_t>(bytes));
-    });
+void pack_atoms(const std::byte* source, int64_t source_stride, int64_t rows, int64_t row_bytes,
+                std::byte* atoms) {
+    for (; row_bytes > 0; row_bytes -= kAtomRowBytes) {
+        if (rows < kAtomRows || row_bytes < kAtomRowBytes) std::memset(atoms, 0, kAtomBytes);
+        for_each_chunk(rows, std::min(row_bytes, kAtomRowBytes),
+                       [&](int64_t row, int64_t chunk, int64_t bytes) {
+                           std::memcpy(atoms + chunk_offset(row, chunk),
+                                       source + row * source_stride + chunk * kChunkBytes,
+                                       static_cast<size_t>(bytes));
+                       });
+        source += kAtomRowBytes;
+        atoms += kAtomBytes;
+    }
 }
 
 void unpack_atom(const std::byte* atom, int64_t rows, int64_t row_bytes, std::byte* destination,

@@ -38,13 +38,13 @@ struct PackedShape {
     constexpr int64_t padded_cols() const { return k_atoms() * atom_cols(dtype); }
 };
 
-/// Packs one atom. `source` points at its first element in a row-major matrix whose rows are
-/// `source_stride` bytes apart; `rows` (0..64) and `row_bytes` (0..128) are what the matrix has
-/// there, the rest of the atom is zeroed.
-void pack_atom(const std::byte* source, int64_t source_stride, int64_t rows, int64_t row_bytes,
-               std::byte* atom);
+/// Packs atoms that are neighbours in a row tile. `source` points at their first element in a
+/// row-major matrix whose rows are `source_stride` bytes apart; `rows` (0..64) and `row_bytes` are
+/// what the matrix has there, the rest of the atoms is zeroed.
+void pack_atoms(const std::byte* source, int64_t source_stride, int64_t rows, int64_t row_bytes,
+                std::byte* atoms);
 
-/// The inverse: writes the first `rows` rows and `row_bytes` bytes of each.
+/// The inverse for one atom: writes the first `rows` rows and `row_bytes` bytes of each.
 void unpack_atom(const std::byte* atom, int64_t rows, int64_t row_bytes, std::byte* destination,
                  int64_t destination_stride);
 

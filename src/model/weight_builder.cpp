@@ -13,13 +13,14 @@ namespace dak {
 
 namespace {
 
-/// Calls `work` on `count` threads, this one among them, and rethrows the first exception.
-void run_on_threads(int count, const std::function<void()>& work) {
+/// Calls `work(i)` for i < count, each on a thread, this one among them, and rethrows the first
+/// exception.
+void run_on_threads(int count, const std::function<void(size_t)>& work) {
     std::exception_ptr first;
     std::mutex mutex;
-    const auto guarded = [&] {
+    const auto guarded = [&](size_t thread) {
         try {
-            work();
+            work(thread);
         } catch (...) {
             const std::lock_guard lock(mutex);
             if (!first) first = std::current_exception();
@@ -27,8 +28,8 @@ void run_on_threads(int count, const std::function<void()>& work) {
     };
     {
         std::vector<std::jthread> threads;
-        for (int i = 1; i < count; ++i) threads.emplace_back(guarded);
-        guarded();
+        for (size_t i = 1; i < static_cast<size_t>(count); ++i) threads.emplace_back(guarded, i);
+        guarded(0);
     }
     if (first) std::rethrow_exception(first);
 }
@@ -36,7 +37,7 @@ void run_on_threads(int count, const std::function<void()>& work) {
 /// Packs the row tiles of one thread into their places.
 class TilePacker {
   public:
-    explicit TilePacker(ModelWeights& weights) : weights_(weights) {}
+    TilePacker(ArenaWriter& local, ArenaWriter& remote) : local_(local), remote_(remote) {}
 
     /// `source` holds `rows` rows, row-major.
     void operator()(const SplitTensor& tensor, int64_t tile, int64_t rows,
@@ -44,34 +45,34 @@ class TilePacker {
         const int64_t atoms = tensor.shape.k_atoms();
         const int64_t first = tile * atoms;
         const int64_t remote = std::clamp(tensor.remote_atoms - first, int64_t{0}, atoms);
-        pack(weights_.remote, tensor, first, 0, remote, rows, source);
-        pack(weights_.local, tensor, first, remote, atoms, rows, source);
+        pack(remote_, tensor, first, 0, remote, rows, source);
+        pack(local_, tensor, first, remote, atoms, rows, source);
+    }
+
+    void finish() {
+        remote_.finish();
+        local_.finish();
     }
 
   private:
-    /// Packs atoms [begin, end) of the tile whose first atom is `first`; they are neighbours in
-    /// `arena`.
-    void pack(Arena& arena, const SplitTensor& tensor, int64_t first, int64_t begin, int64_t end,
-              int64_t rows, const std::byte* source) {
-        if (begin == end) return;
-        std::byte* const place = tensor.atom(first + begin);
-        std::byte* target = place;
-        if (!arena.host_writable()) {
-            packed_.resize(
-                std::max(packed_.size(), static_cast<size_t>((end - begin) * kAtomBytes)));
-            target = packed_.data();
-        }
+    /// Packs atoms [begin, end) of the tile whose first atom is `first`; they are neighbours in one
+    /// tier.
+    static void pack(ArenaWriter& writer, const SplitTensor& tensor, int64_t first, int64_t begin,
+                     int64_t end, int64_t rows, const std::byte* source) {
+        constexpr int64_t kMaxAtoms = ArenaWriter::kMaxPiece / kAtomBytes;
         const int64_t row_bytes = tensor.shape.cols * size_of(tensor.shape.dtype);
-        for (int64_t k = begin; k < end; ++k) {
-            const int64_t column = k * kAtomRowBytes;
-            pack_atom(source + column, row_bytes, rows, std::min(kAtomRowBytes, row_bytes - column),
-                      target + (k - begin) * kAtomBytes);
+        for (; begin < end; begin += kMaxAtoms) {
+            const int64_t atoms = std::min(kMaxAtoms, end - begin);
+            const int64_t column = begin * kAtomRowBytes;
+            writer.write(tensor.atom(first + begin), atoms * kAtomBytes, [&](std::byte* target) {
+                pack_atoms(source + column, row_bytes, rows,
+                           std::min(atoms * kAtomRowBytes, row_bytes - column), target);
+            });
         }
-        if (target != place) arena.write(place, target, (end - begin) * kAtomBytes);
     }
 
-    ModelWeights& weights_;
-    std::vector<std::byte> packed_;
+    ArenaWriter& local_;
+    ArenaWriter& remote_;
 };
 
 /// Hands out row tiles in storage order, so that files are read front to back.
@@ -103,7 +104,7 @@ class TileQueue {
 };
 
 void pack_all(const ModelConfig& config, const std::vector<WeightSpec>& specs,
-              const std::vector<SplitTensor>& tensors, ModelWeights& weights,
+              const std::vector<SplitTensor>& tensors, const ModelWeights& weights,
               const LoadOptions& options, std::string title, const TileFiller& fill) {
     int64_t total_bytes = 0;
     int64_t max_tile_bytes = 0;
@@ -115,10 +116,15 @@ void pack_all(const ModelConfig& config, const std::vector<WeightSpec>& specs,
     ProgressBar progress(std::move(title), total_bytes, options.progress);
     std::mutex progress_mutex;
     TileQueue queue(specs);
-    const auto work = [&] {
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    const int wanted = options.num_threads > 0 ? options.num_threads : std::max(cores, 1);
+    const auto threads = static_cast<int>(std::min<int64_t>(wanted, queue.total()));
+    const auto local = weights.local.writers(threads);
+    const auto remote = weights.remote.writers(threads);
+    const auto work = [&](size_t thread) {
         std::vector<std::byte> rows(static_cast<size_t>(max_tile_bytes));
         std::vector<std::byte> scratch;
-        TilePacker pack(weights);
+        TilePacker pack(*local[thread], *remote[thread]);
         try {
             while (const auto item = queue.next()) {
                 const WeightSpec& spec = specs[item->weight];
@@ -128,14 +134,13 @@ void pack_all(const ModelConfig& config, const std::vector<WeightSpec>& specs,
                 const std::lock_guard lock(progress_mutex);
                 progress.advance(spec.shape.k_atoms() * kAtomBytes);
             }
+            pack.finish();
         } catch (...) {
             queue.stop();
             throw;
         }
     };
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    const int wanted = options.num_threads > 0 ? options.num_threads : std::max(cores, 1);
-    run_on_threads(static_cast<int>(std::min<int64_t>(wanted, queue.total())), work);
+    run_on_threads(threads, work);
     progress.finish();
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -39,7 +40,7 @@ TEST(Packing, RoundTripAndZeroPadding) {
             const int64_t stride = row_bytes + 10;
             const auto source = random_bytes(static_cast<size_t>(rows * stride), 1);
             std::vector<std::byte> atom(kAtomBytes, std::byte{0xAB});
-            pack_atom(source.data(), stride, rows, row_bytes, atom.data());
+            pack_atoms(source.data(), stride, rows, row_bytes, atom.data());
 
             std::vector<std::byte> back(kAtomBytes, std::byte{0xCD});
             unpack_atom(atom.data(), kAtomRows, kAtomRowBytes, back.data(), kAtomRowBytes);
@@ -53,6 +54,22 @@ TEST(Packing, RoundTripAndZeroPadding) {
                 }
             }
         }
+    }
+}
+
+TEST(Packing, NeighboursArePackedAsEachAlone) {
+    constexpr int64_t kRowBytes = 2 * kAtomRowBytes + 34;
+    const auto source = random_bytes(kAtomRows * kRowBytes, 2);
+    for (const int64_t rows : {9, 64}) {
+        std::vector<std::byte> together(3 * kAtomBytes, std::byte{0xAB});
+        std::vector<std::byte> alone(3 * kAtomBytes, std::byte{0xCD});
+        pack_atoms(source.data(), kRowBytes, rows, kRowBytes, together.data());
+        for (int64_t i = 0; i < 3; ++i) {
+            pack_atoms(source.data() + i * kAtomRowBytes, kRowBytes, rows,
+                       std::min(kAtomRowBytes, kRowBytes - i * kAtomRowBytes),
+                       alone.data() + i * kAtomBytes);
+        }
+        EXPECT_EQ(together, alone) << rows;
     }
 }
 

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <limits>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -80,27 +82,77 @@ inline double seconds_of(const std::function<void()>& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Reads all weights of a model folder into memory, in 4 MiB pieces, with a thread a core.
-inline void read_files(const std::filesystem::path& model) {
+inline double best_of_five(const std::function<double()>& seconds) {
+    double best = seconds();
+    for (int i = 1; i < 5; ++i) best = std::min(best, seconds());
+    return best;
+}
+
+/// Calls `work(thread, piece)` for every piece of `bytes`, on a thread a core.
+inline void for_each_piece(int64_t bytes, int64_t piece_bytes,
+                           const std::function<void(size_t thread, int64_t piece)>& work) {
+    std::atomic<int64_t> next = 0;
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+        threads.emplace_back([&, i] {
+            for (int64_t piece; (piece = next++) * piece_bytes < bytes;) work(i, piece);
+        });
+    }
+}
+
+/// What it takes to read all weights of a model folder from the page cache into memory of `source`
+/// that is reserved, as tiers are, before the clock starts.
+inline double reading_seconds(const std::filesystem::path& model,
+                              const TierMemory::Source& source) {
     constexpr int64_t kPiece = 4 * kMiB;
     std::vector<File> files;
     for (const auto& entry : std::filesystem::directory_iterator(model)) {
         if (entry.path().extension() == ".safetensors") files.emplace_back(entry.path());
     }
-    for (const File& file : files) {
-        Arena memory = Arena::host("file", file.size());
-        std::byte* place = memory.allocate(file.size());
-        std::atomic<int64_t> next = 0;
-        std::vector<std::jthread> threads;
-        for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
-            threads.emplace_back([&] {
-                for (int64_t at; (at = kPiece * next++) < file.size();) {
+    return best_of_five([&] {
+        double seconds = 0;
+        for (const File& file : files) {
+            Arena memory = source("file", file.size());
+            std::byte* place = memory.allocate(file.size());
+            seconds += seconds_of([&] {
+                for_each_piece(file.size(), kPiece, [&](size_t, int64_t piece) {
+                    const int64_t at = piece * kPiece;
                     const int64_t size = std::min(kPiece, file.size() - at);
                     file.read(at, {place + at, static_cast<size_t>(size)});
-                }
+                });
             });
         }
-    }
+        return seconds;
+    });
+}
+
+/// What it takes to bring bytes that are there already into memory of `source`.
+struct Upload {
+    double start_seconds;  ///< making the writers
+    double copy_seconds;
+};
+inline Upload measure_upload(const TierMemory::Source& source, int64_t bytes) {
+    constexpr int64_t kPiece = ArenaWriter::kMaxPiece;
+    Arena memory = source("uploaded", bytes);
+    std::byte* place = memory.allocate(bytes);
+    std::vector<std::unique_ptr<ArenaWriter>> writers;
+    const double start = best_of_five([&] {
+        writers.clear();
+        return seconds_of([&] {
+            const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+            writers = memory.writers(static_cast<int>(cores));
+        });
+    });
+    const double copy = best_of_five([&] {
+        return seconds_of([&] {
+            for_each_piece(bytes, kPiece, [&](size_t thread, int64_t piece) {
+                const int64_t at = piece * kPiece;
+                writers[thread]->write(place + at, std::min(kPiece, bytes - at), [](auto*) {});
+            });
+            for (const auto& writer : writers) writer->finish();
+        });
+    });
+    return {start, copy};
 }
 
 inline int64_t resident_bytes() {
@@ -119,33 +171,27 @@ struct Loading {
     int64_t bytes = 0;        ///< of weights
     int64_t host_bytes = 0;   ///< of them, those that were loaded into host memory
     int64_t extra_bytes = 0;  ///< at most, of other memory that this process took meanwhile
-    double load_seconds = 0;  ///< without that of reserving the tiers
+    double seconds = 0;       ///< without reserving the tiers
     double reserve_seconds = 0;
-    double read_seconds = 0;  ///< of reading the files alone
-
-    /// Rate of loading over that of reading.
-    double relative_rate() const { return read_seconds / load_seconds; }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Loading& loading) {
     return out << fmt::format(
-               "| loading {}: {:.2f} s ({:.2f} of the rate of reading alone), tiers "
-               "reserved in {:.2f} s, {} of host memory besides the tiers",
-               format_bytes(loading.bytes), loading.load_seconds, loading.relative_rate(),
-               loading.reserve_seconds, format_bytes(loading.extra_bytes));
+               "| loading {}: {:.3f} s, tiers reserved in {:.2f} s, {} of host memory besides the "
+               "tiers",
+               format_bytes(loading.bytes), loading.seconds, loading.reserve_seconds,
+               format_bytes(loading.extra_bytes));
 }
 
-/// Loads a model into `memory` with `ratio` of it remote, and reads its files, from the page cache;
-/// the best times of five.
+/// Loads a model from the page cache into `memory` with `ratio` of it remote; the best time of
+/// five. The peak of memory is the process's, so nothing that took more may have come before.
 inline Loading measure_loading(const std::filesystem::path& model, const TierMemory& memory,
                                double ratio) {
     const ModelConfig config = load_config(model);
     const Placement placement = uniform_placement(weight_specs(config), ratio);
-    Loading best{.load_seconds = std::numeric_limits<double>::infinity(),
-                 .read_seconds = std::numeric_limits<double>::infinity()};
+    Loading loading;
     const int64_t before = resident_bytes();
-    int64_t peak = 0;
-    for (int round = 0; round < 5; ++round) {
+    loading.seconds = best_of_five([&] {
         double reserve_seconds = 0;
         const auto timed = [&](const TierMemory::Source& source) -> TierMemory::Source {
             return [&](std::string name, int64_t bytes) {
@@ -160,19 +206,14 @@ inline Loading measure_loading(const std::filesystem::path& model, const TierMem
         std::optional<ModelWeights> weights;
         const double seconds =
             seconds_of([&] { weights.emplace(load_weights(model, config, placement, options)); });
-        if (round == 0) peak = peak_resident_bytes();
-        best.bytes = weights->local.used_bytes() + weights->remote.used_bytes();
-        best.host_bytes = (weights->local.host_writable() ? weights->local.used_bytes() : 0) +
-                          (weights->remote.host_writable() ? weights->remote.used_bytes() : 0);
-        if (seconds - reserve_seconds < best.load_seconds) {
-            best.load_seconds = seconds - reserve_seconds;
-            best.reserve_seconds = reserve_seconds;
-        }
-        weights.reset();
-        best.read_seconds = std::min(best.read_seconds, seconds_of([&] { read_files(model); }));
-    }
-    best.extra_bytes = peak - before - best.host_bytes;
-    return best;
+        loading.bytes = weights->local.used_bytes() + weights->remote.used_bytes();
+        loading.host_bytes = (weights->local.host_writable() ? weights->local.used_bytes() : 0) +
+                             (weights->remote.host_writable() ? weights->remote.used_bytes() : 0);
+        loading.reserve_seconds = reserve_seconds;
+        return seconds - reserve_seconds;
+    });
+    loading.extra_bytes = peak_resident_bytes() - before - loading.host_bytes;
+    return loading;
 }
 
 }  // namespace dak::testing_support

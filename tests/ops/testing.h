@@ -39,10 +39,10 @@ struct PackedMatrix {
                 const int64_t row = atom / shape.k_atoms() * kAtomRows;
                 const int64_t column = atom % shape.k_atoms() * columns;
                 const T* from = narrow.data() + row * shape.cols + column;
-                pack_atom(reinterpret_cast<const std::byte*>(from), shape.cols * int64_t{sizeof(T)},
-                          std::min(kAtomRows, shape.rows - row),
-                          std::min(columns, shape.cols - column) * int64_t{sizeof(T)},
-                          tensor.atom(atom));
+                pack_atoms(reinterpret_cast<const std::byte*>(from),
+                           shape.cols * int64_t{sizeof(T)}, std::min(kAtomRows, shape.rows - row),
+                           std::min(columns, shape.cols - column) * int64_t{sizeof(T)},
+                           tensor.atom(atom));
             }
         });
     }

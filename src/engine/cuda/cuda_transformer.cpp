@@ -127,9 +127,9 @@ CudaTransformer::Matrix CudaTransformer::matrix(int64_t rows, int64_t width) {
 
 const float* CudaTransformer::upload(const std::vector<float>& values) {
     if (values.empty()) return nullptr;
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
-    std::byte* place = arena_.allocate(bytes);
-    arena_.write(place, reinterpret_cast<const std::byte*>(values.data()), bytes);
+    const size_t bytes = values.size() * sizeof(float);
+    std::byte* place = arena_.allocate(static_cast<int64_t>(bytes));
+    check(cudaMemcpy(place, values.data(), bytes, cudaMemcpyHostToDevice), "norms and biases");
     return reinterpret_cast<const float*>(place);
 }
 

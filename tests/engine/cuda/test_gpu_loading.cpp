@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <vector>
 
 #include "model/loading.h"
 
@@ -24,15 +25,28 @@ TEST(GpuLoading, HoldsNothingTwiceAndReadsAtTheRateOfTheFiles) {
         model = given;
     } else {
         model = folder.emplace().path();
-        testing_support::write_llama(*folder, {2048, 5632, 12, 32000});
+        // 4 GiB, or 1.3 where the disk is small.
+        const bool large = std::filesystem::space(model).available > uint64_t{8 * kGiB};
+        testing_support::write_llama(*folder, {4096, 11008, large ? 9 : 2, 32000});
     }
     ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // the driver's own memory comes first
+    const TierMemory memory = TierMemory::gpu_and("host");
+    std::vector<Loading> loadings;
     for (const double ratio : {0.0, 0.3}) {
-        const Loading loading =
-            testing_support::measure_loading(model, TierMemory::gpu_and("host"), ratio);
-        std::cout << loading << ", ratio " << ratio << "\n";
-        EXPECT_LE(loading.extra_bytes, loading.bytes / 20 + kGiB) << ratio;
-        EXPECT_GE(loading.relative_rate(), 0.8) << ratio;
+        loadings.push_back(testing_support::measure_loading(model, memory, ratio));
+    }
+    const double read = testing_support::reading_seconds(model, memory.remote);
+    const auto upload = testing_support::measure_upload(memory.local, loadings.front().bytes);
+    std::cout << fmt::format(
+        "| reading alone {:.3f} s, into fresh memory {:.3f} s; copying to the GPU alone {:.3f} s "
+        "after {:.3f} s to start\n",
+        read, testing_support::reading_seconds(model, Arena::host), upload.copy_seconds,
+        upload.start_seconds);
+    for (const Loading& loading : loadings) {
+        std::cout << loading
+                  << fmt::format(", {:.2f} of the rate of reading alone\n", read / loading.seconds);
+        EXPECT_LE(loading.extra_bytes, loading.bytes / 20 + kGiB);
+        EXPECT_GE(read / loading.seconds, 0.8);
     }
 }
 

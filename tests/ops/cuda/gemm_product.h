@@ -184,7 +184,7 @@ class Product {
         for (int64_t atom = 0; atom < shape_.atoms(); ++atom) {
             const int64_t row = atom / shape_.k_atoms() * kAtomRows;
             const int64_t col = atom % shape_.k_atoms() * 64;
-            pack_atom(
+            pack_atoms(
                 from + (row * c_.cols + col) * 2, c_.cols * 2, std::min(kAtomRows, c_.rows - row),
                 std::min(kAtomRowBytes, (c_.cols - col) * 2), packed.data() + atom * kAtomBytes);
         }
