@@ -2,8 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -68,9 +71,29 @@ Arena::~Arena() {
 
 std::vector<std::unique_ptr<ArenaWriter>> Arena::writers(int count) const {
     if (make_writers_) return make_writers_(count);
+    touch(used_);  // stores past the caches are slow where lines of a page just cleared are cached
     std::vector<std::unique_ptr<ArenaWriter>> writers(static_cast<size_t>(count));
     for (auto& writer : writers) writer = std::make_unique<HostWriter>();
     return writers;
+}
+
+void Arena::touch(int64_t bytes) const {
+    constexpr int64_t kPiece = 8 * kMiB;  // every layer is spread over the NUMA nodes
+    constexpr int64_t kPage = 4096;
+    std::atomic<int64_t> next = 0;
+    const auto work = [&] {
+        for (int64_t begin; (begin = kPiece * next++) < bytes;) {
+            for (int64_t at = begin; at < std::min(begin + kPiece, bytes); at += kPage) {
+                volatile std::byte& byte = base_[at];
+                byte = std::byte{byte};
+            }
+        }
+    };
+    const int64_t threads =
+        std::min<int64_t>(std::thread::hardware_concurrency(), ceil_div(bytes, kPiece));
+    std::vector<std::jthread> helpers;
+    for (int64_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+    work();
 }
 
 std::byte* Arena::allocate(int64_t bytes) {

@@ -70,8 +70,9 @@ class Arena {
     /// Whether the CPU can write here through the pointers of allocate().
     bool host_writable() const { return !make_writers_; }
 
-    /// One for each of `count` threads. A thread that writes to a GPU works, from its first write
-    /// on, with the GPU that was current where the arena was made. The arena must outlive them.
+    /// One for each of `count` threads, for what is allocated so far. A thread that writes to a GPU
+    /// works, from its first write on, with the GPU that was current where the arena was made. The
+    /// arena must outlive them.
     std::vector<std::unique_ptr<ArenaWriter>> writers(int count) const;
 
     const std::string& name() const { return name_; }
@@ -80,6 +81,10 @@ class Arena {
     int64_t used_bytes() const { return used_; }
 
   private:
+    /// First touch is what places and clears pages, at a few GB/s a core: has several threads do so
+    /// with the first `bytes` bytes. Changes none.
+    void touch(int64_t bytes) const;
+
     /// Returns the memory to where it came from.
     using Release = void (*)(std::byte* base, int64_t capacity_bytes);
     /// Empty where the CPU can write.

@@ -10,7 +10,6 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,23 +20,6 @@
 
 namespace dak {
 namespace {
-
-constexpr int64_t kHugePage = 2 * kMiB;
-constexpr int64_t kTouchPiece = kGiB;  // less is not worth a thread
-
-/// First touch is what places and clears pages, at a few GB/s a core.
-void touch(std::byte* base, int64_t bytes) {
-    const int64_t threads = std::clamp<int64_t>(
-        std::min<int64_t>(std::thread::hardware_concurrency(), bytes / kTouchPiece), 1, 16);
-    const int64_t share = round_up(ceil_div(bytes, threads), kHugePage);
-    std::vector<std::jthread> workers;
-    for (int64_t begin = 0; begin < bytes; begin += share) {
-        workers.emplace_back([base, begin, end = std::min(bytes, begin + share)] {
-            constexpr int64_t kPage = 4096;
-            for (int64_t at = begin; at < end; at += kPage) base[at] = std::byte{0};
-        });
-    }
-}
 
 std::string memlock_limit() {
     rlimit limit{};
@@ -85,8 +67,8 @@ class GpuScope {
 };
 
 /// Copies from two pinned buffers, so that the copy engine works at the link's rate: one is filled
-/// while the other is on its way. Both are small enough to stay in the core's cache. Each has a
-/// stream, so that neither waits for a copy of another thread.
+/// while the other is on its way. Each has a stream, so that neither waits for a copy of another
+/// thread.
 class GpuWriter final : public ArenaWriter {
   public:
     static constexpr int64_t kStagingBytes = 2 * kMaxPiece;
@@ -226,7 +208,7 @@ Arena Arena::remote(std::string_view tier, std::string name, int64_t capacity_by
 Arena Arena::pinned_host(std::string name, int64_t capacity_bytes) {
     Arena pages = host(std::move(name), capacity_bytes);
     if (capacity_bytes == 0) return pages;
-    touch(pages.base_, capacity_bytes);
+    pages.touch(capacity_bytes);
     // In one piece: a copy that crosses from one registration into another is refused.
     const cudaError_t status =
         cudaHostRegister(pages.base_, static_cast<size_t>(capacity_bytes), cudaHostRegisterDefault);

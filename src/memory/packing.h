@@ -40,7 +40,8 @@ struct PackedShape {
 
 /// Packs atoms that are neighbours in a row tile. `source` points at their first element in a
 /// row-major matrix whose rows are `source_stride` bytes apart; `rows` (0..64) and `row_bytes` are
-/// what the matrix has there, the rest of the atoms is zeroed.
+/// what the matrix has there, the rest of the atoms is zeroed. `atoms` is at a multiple of 16 bytes
+/// and best in memory that is not in the caches, such as that of an ArenaWriter.
 void pack_atoms(const std::byte* source, int64_t source_stride, int64_t rows, int64_t row_bytes,
                 std::byte* atoms);
 

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "memory/split_tensor.h"
 
 namespace dak {
@@ -30,6 +32,18 @@ TEST(SplitTensor, RefusesImpossibleSplits) {
     Arena remote = Arena::host("remote", kMiB);
     EXPECT_THROW(allocate_split({64, 64, DType::kBF16}, 2, local, remote), Error);
     EXPECT_THROW(allocate_split({64, 64, DType::kBF16}, -1, local, remote), Error);
+}
+
+TEST(Arena, WritersKeepWhatIsThere) {
+    Arena arena = Arena::host("weights", 20 * kMiB);
+    std::byte* memory = arena.allocate(20 * kMiB);
+    std::fill_n(memory, 20 * kMiB, std::byte{7});
+    const auto writers = arena.writers(2);
+    ASSERT_EQ(writers.size(), 2);
+    writers[1]->write(memory + kMiB, 1, [](std::byte* target) { *target = std::byte{8}; });
+    writers[1]->finish();
+    EXPECT_EQ(std::count(memory, memory + 20 * kMiB, std::byte{7}), 20 * kMiB - 1);
+    EXPECT_EQ(memory[kMiB], std::byte{8});
 }
 
 TEST(Arena, RefusesMoreThanItHas) {
