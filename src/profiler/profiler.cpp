@@ -98,7 +98,6 @@ class Profiler {
                                            ? system.gpus.at(static_cast<size_t>(*peer)).memory_bytes
                                            : usable_host_bytes(system);
         profile_.direct_once_tokens = kMaxTokensReadOnce;
-        profile_.staging_slowdown = 1;
         if (const auto preset = preset_of(gpu_.name, remote)) {
             profile_.datasheet = preset->datasheet;
         }
@@ -272,7 +271,9 @@ class Profiler {
         const double cost = std::max(0.0, seconds[1] - seconds[0]) / copied[0];
         profile_.staging_write_cost = cost * profile_.local_gbps * kGiga;
         source("staging_write_cost", "measured: a chain of products beside the copy engine");
-        source("staging_slowdown", "contained in staging_write_cost");
+        const HardwareProfile h200 = hardware_preset(peer_of(remote_) ? "h200-peer" : "h200-pcie");
+        profile_.staging_slowdown = h200.staging_slowdown;
+        source("staging_slowdown", "of " + h200.name);
         // Of `missing` bytes fewer than without kernels, beside kernels that take
         // seconds[0] / (1 - cost * beside) seconds.
         const double missing = rate * seconds[2] - copied[1];

@@ -315,6 +315,7 @@ HardwareProfile ideal_machine() {
     profile.gemm_tflops = {{1, 100}};
     profile.attention_tflops = 10;
     profile.small_kernel_us = profile.step_us = profile.attention_us = 0;
+    profile.staging_slowdown = 1;
     profile.attention_item_us = 0;
     profile.small_kernel_gbps = 1e12;
     return profile;
