@@ -90,9 +90,10 @@ class Planner {
             if (auto draft = draft_with(transport)) drafts.push_back(*std::move(draft));
         }
         if (drafts.empty()) refuse();
-        const auto best = std::ranges::min_element(drafts, {}, &Draft::seconds);
-        Plan plan = describe(*best);
-        explain(*best, drafts, plan);
+        const bool staged = drafts.size() > 1 && pays(drafts[1].seconds, drafts[0].seconds);
+        const Draft& best = drafts[staged ? 1 : 0];
+        Plan plan = describe(best);
+        explain(best, drafts, plan);
         return plan;
     }
 
@@ -126,7 +127,7 @@ class Planner {
                                  static_cast<double>(fixed_.total() + ring_bytes(ring));
             const bool fits = local <= static_cast<double>(budgets_.gpu_bytes) &&
                               total <= static_cast<double>(budgets_.host_bytes);
-            const bool better = fits == best.fits ? seconds < best_seconds : fits;
+            const bool better = fits == best.fits ? pays(seconds, best_seconds) : fits;
             if (!better) continue;
             best_seconds = seconds;
             best.offload_ratio = ratio;
@@ -141,6 +142,11 @@ class Planner {
     }
 
   private:
+    /// Whether staging is worth its memory: not for less than predictions are off by.
+    static bool pays(double staged_seconds, double direct_seconds) {
+        return staged_seconds < 0.98 * direct_seconds;
+    }
+
     TransportRates rates_of(Transport transport, const StagingPlan& ring) const {
         TransportRates rates;
         rates.transport = transport;
@@ -521,7 +527,7 @@ class Planner {
                 name_of(best.rates.transport), best.seconds,
                 name_of(best.rates.transport == Transport::kDirect ? Transport::kStaged
                                                                    : Transport::kDirect),
-                std::max(drafts[0].seconds, drafts[1].seconds)));
+                drafts[&best == &drafts[0] ? 1 : 0].seconds));
         }
         explain_engine(plan);
     }

@@ -1,6 +1,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
@@ -31,8 +33,9 @@ TEST(GpuLoading, HoldsNothingTwiceAndReadsAtTheRateOfTheFiles) {
     }
     ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // the driver's own memory comes first
     const TierMemory memory = TierMemory::gpu_and("host");
+    constexpr std::array<double, 2> kRatios = {0.0, 0.3};
     std::vector<Loading> loadings;
-    for (const double ratio : {0.0, 0.3}) {
+    for (const double ratio : kRatios) {
         loadings.push_back(testing_support::measure_loading(model, memory, ratio));
     }
     const double read = testing_support::reading_seconds(model, memory.remote);
@@ -42,11 +45,15 @@ TEST(GpuLoading, HoldsNothingTwiceAndReadsAtTheRateOfTheFiles) {
         "after {:.3f} s to start\n",
         read, testing_support::reading_seconds(model, Arena::host), upload.copy_seconds,
         upload.start_seconds);
-    for (const Loading& loading : loadings) {
+    for (size_t i = 0; i < kRatios.size(); ++i) {
+        const Loading& loading = loadings[i];
+        // Local bytes are read and copied: from the page cache the link is the slower.
+        const double least = std::max(read, (1 - kRatios[i]) * upload.copy_seconds);
         std::cout << loading
-                  << fmt::format(", {:.2f} of the rate of reading alone\n", read / loading.seconds);
+                  << fmt::format(", {:.2f} of the rate of reading and of copying alone\n",
+                                 least / loading.seconds);
         EXPECT_LE(loading.extra_bytes, loading.bytes / 20 + kGiB);
-        EXPECT_GE(read / loading.seconds, 0.8);
+        EXPECT_GE(least / loading.seconds, 0.8);
     }
 }
 

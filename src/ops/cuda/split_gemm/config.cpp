@@ -24,7 +24,7 @@ constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;
 constexpr int kManyRemoteWorkers = 8;
 // An idle remote CTA of the decode kernel costs under 1% of the SMs, a late one the whole step.
-constexpr double kDecodeSpare = 2;
+constexpr double kDecodeSpare = 2.5;
 
 /// How many workers fit the window when each has `slots` reads of 16 KiB in flight (of a cluster
 /// that multicasts, each CTA reads its part of them).
