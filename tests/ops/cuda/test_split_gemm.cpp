@@ -238,8 +238,8 @@ TEST_F(SplitGemm, WideTilesOfEveryWidth) {
         c.gated = false;
         c.tier = RemoteTier::kStaged;
         std::vector<GemmConfig> configs;
-        const std::pair<int, int> tiles[] = {
-            {64, 64}, {64, 96}, {128, 96}, {128, 112}, {128, 168}, {128, 192}};
+        const std::pair<int, int> tiles[] = {{64, 64},   {64, 96},   {128, 96},
+                                             {128, 112}, {128, 168}, {128, 192}};
         for (const auto& [tokens, rows] : tiles) {
             GemmConfig config;
             config.kernel = GemmKernel::kWide;
