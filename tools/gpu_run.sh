@@ -127,7 +127,7 @@ for step in "${steps[@]}"; do
             [ -f "$out/hf_generate.json" ] && reference=(--reference "$out/hf_generate.json")
             for model in opt-30b opt-6.7b llama-2-7b; do
                 run "engine-$model" 240 "$dak" bench "$model" \
-                    --ratio 0,0.0025,0.005,0.01,0.0125,0.02,0.05,0.1,0.25,0.5,1 \
+                    --ratio 0,0.0025,0.005,0.01,0.0125,0.015,0.02,0.05,0.1,0.25,0.5,1 \
                     --transports direct,staged,auto --case-seconds 0.5 --commit "${COMMIT:-unknown}" \
                     "${reference[@]}" --json "$out/engine-$model.json" --plot "$out/engine-$model.svg"
                 cat "$out/engine-$model.log"

@@ -152,6 +152,7 @@ class Bench {
             "batch", "prompt", "ratio", "policy", "transp.", "TPOT ms", "TTFT ms", "tokens/s",
             "EB GB/s", "link GB/s", "% light", "plan ms", "start s",
             command_.reference ? "    x HF" : "");
+        if (command_.reference) warn_of_useless_reference();
         for (const Case& item : cases()) {
             run(item);
             std::fflush(stdout);
@@ -163,6 +164,17 @@ class Bench {
     }
 
   private:
+    void warn_of_useless_reference() const {
+        const auto known = [this](const Case& item) {
+            return references_.best(command_.model, item.workload).has_value();
+        };
+        if (std::ranges::any_of(cases(), known)) return;
+        fmt::print(stderr,
+                   "dak: warning: --reference {} has no time of {} with this batch, prompt "
+                   "and output\n",
+                   *command_.reference, command_.model);
+    }
+
     std::vector<Case> cases() const {
         std::vector<std::optional<double>> ratios(command_.ratios.begin(), command_.ratios.end());
         if (ratios.empty()) ratios.push_back({});

@@ -14,6 +14,8 @@ namespace dak {
 void check_remote(const std::string& remote) {
     require(is_remote_tier(remote), "--remote: '{}' is neither host nor peer:N (N: a GPU's index)",
             remote);
+    require(peer_of(remote) != 0, "--remote {}: that is the GPU that computes; name another",
+            remote);
 }
 
 void check_remote_here(const std::string& remote, const SystemInfo& system) {
@@ -23,7 +25,6 @@ void check_remote_here(const std::string& remote, const SystemInfo& system) {
     const auto gpus = static_cast<int>(system.gpus.size());
     require(*peer < gpus, "--remote {}: there is no GPU {}; this machine has {}", remote, *peer,
             gpus);
-    require(*peer > 0, "--remote {}: that is the GPU that computes; name another", remote);
 }
 
 HardwareProfile choose_hardware(const std::optional<std::string>& hardware,

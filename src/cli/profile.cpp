@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -35,7 +36,7 @@ void show_progress(std::string_view next, double done) {
         if (!next.empty()) fmt::print(stderr, "Measuring: {}\n", next);
         return;
     }
-    const auto filled = static_cast<size_t>(done * kWidth + 0.5);
+    const auto filled = static_cast<size_t>(std::lround(done * kWidth));
     fmt::print(stderr, "\rMeasuring [{}{}] {:3.0f}%  {:<24}{}", std::string(filled, '#'),
                std::string(kWidth - filled, '.'), 100 * done, next, done >= 1 ? "\n" : "");
 }

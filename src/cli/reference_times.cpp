@@ -12,6 +12,7 @@ ReferenceTimes::ReferenceTimes(const std::filesystem::path& file) {
     require(json.is_array(), "{}: not a list of rows", file.string());
     for (size_t i = 0; i < json.size(); ++i) {
         const JsonFields row(json[i], fmt::format("{} row {}", file.string(), i + 1));
+        require(row.has("tpot_ms"), "{}: field 'tpot_ms' is missing", row.where());
         const auto tpot_ms = row.maybe<double>("tpot_ms");
         if (!tpot_ms) continue;
         require(*tpot_ms > 0, "{}: 'tpot_ms' must be above zero, not {}", row.where(), *tpot_ms);

@@ -147,7 +147,7 @@ class Run {
 
     /// Why `--device auto` computes on the CPU; empty: it does not.
     std::string cpu_reason(const SystemInfo& system) const {
-        const std::string obstacle = gpu_obstacle(system);
+        std::string obstacle = gpu_obstacle(system);
         if (!obstacle.empty() || config_.dtype != DType::kF32) return obstacle;
         return "the weights are fp32, and the GPU computes in 16 bits: --dtype bf16";
     }
@@ -308,6 +308,10 @@ class Run {
     void protect_inputs() const {
         namespace fs = std::filesystem;
         const fs::path output = *options_.output_file;
+        std::error_code none;
+        require(fs::is_directory(fs::absolute(output).parent_path(), none) &&
+                    !fs::is_directory(output, none),
+                "cannot write to {}", output.string());
         std::vector<fs::path> inputs;
         if (options_.batch_file) inputs.push_back(*options_.batch_file);
         const fs::path model = options_.random_weights.value_or(options_.model);
@@ -327,6 +331,9 @@ class Run {
 
     /// As many as run at once.
     std::vector<BatchItem> random_items() const {
+        require(options_.prompt_tokens < config_.max_position,
+                "--prompt-tokens {}: the model's context holds {}, one of them for an answer",
+                options_.prompt_tokens, config_.max_position);
         std::mt19937 random(static_cast<uint32_t>(seed()));
         std::vector<BatchItem> items;
         for (int64_t id = 1; id <= options_.engine.max_batch; ++id) {

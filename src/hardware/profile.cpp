@@ -56,9 +56,10 @@ int64_t size_field(const JsonFields& fields, std::string_view name, int64_t most
 
 /// "host" or "peer:N".
 std::string read_remote(const JsonFields& fields) {
-    const auto remote = fields.get<std::string>("remote");
-    require(is_remote_tier(remote), "{}: field 'remote' must be host or peer:N, not '{}'",
-            fields.where(), remote);
+    auto remote = fields.get<std::string>("remote");
+    require(is_remote_tier(remote) && peer_of(remote) != 0,
+            "{}: field 'remote' must be host or peer:N with N from 1, not '{}'", fields.where(),
+            remote);
     return remote;
 }
 
@@ -210,8 +211,9 @@ HardwareProfile parse_hardware_profile(const Json& json, const std::string& wher
     const auto version = fields.get<int64_t>("schema_version");
     require(version == HardwareProfile::kSchemaVersion,
             "{}: hardware profile of schema version {}, but this program reads version {}; measure "
-            "again with 'dak profile --force'",
-            where, version, HardwareProfile::kSchemaVersion);
+            "again with 'dak profile --force --remote {}', and -o FILE for a file of your own",
+            where, version, HardwareProfile::kSchemaVersion,
+            fields.get_or<std::string>("remote", "host"));
     HardwareProfile profile;
     profile.name = fields.get<std::string>("name");
     profile.gpu = fields.get<std::string>("gpu");
@@ -228,8 +230,8 @@ HardwareProfile parse_hardware_profile(const Json& json, const std::string& wher
     profile.remote_direct_gbps = rate(fields, "remote_direct_gbps");
     profile.staged_gbps = read_curve(fields, "staged_gbps", "piece_bytes", "gbps");
     profile.staging_write_cost = not_negative(fields, "staging_write_cost");
-    profile.staging_slowdown = rate(fields, "staging_slowdown");
-    profile.staging_contention = rate(fields, "staging_contention");
+    profile.staging_slowdown = number(fields, "staging_slowdown", 1, kMostTime);
+    profile.staging_contention = number(fields, "staging_contention", 1, kMostTime);
     profile.window_bytes = size_field(fields, "window_bytes");
     profile.direct_once_tokens = size_field(fields, "direct_once_tokens");
     profile.kernel_us = read_curve(fields, "kernel_us", "tokens", "us");

@@ -298,7 +298,7 @@ class Profiler {
                     c.remote_slots = slots;
                     c.local_workers = machine_.sms - count;
                 }));
-                profile_.window_sweep.push_back({count, slots, count * slots * kSlot, 0, 0});
+                profile_.window_sweep.push_back({count, slots, kSlot * count * slots, 0, 0});
             }
         }
         std::vector<int64_t> windows;

@@ -54,6 +54,7 @@ TEST_F(ReferenceTimesFile, RefusesWhatIsNoListOfRows) {
     refused("{}", "not a list of rows");
     refused("[", "not valid JSON");
     refused("[[]]", "row 1");
+    refused(R"([{"tpot": 1}])", "row 1: field 'tpot_ms' is missing");
     refused(R"([{"tpot_ms": 1}])", "row 1: field 'model' is missing");
     refused(R"([{"tpot_ms": null}, {"tpot_ms": 0}])", "row 2: 'tpot_ms' must be above zero");
     refused(R"([{"tpot_ms": "fast"}])", "'tpot_ms'");

@@ -216,7 +216,7 @@ TEST_F(CliRun, RandomWeightsAnswerInTokens) {
     EXPECT_EQ(parse_lines(read_text_file(file)).size(), 3u);
     expect_error(run_random({"-o", (model_ / "config.json").string()}), "would overwrite");
     edit_config("max_position_embeddings", 5);
-    expect_error(run_random({"-q"}), "the prompt has 5 tokens");
+    expect_error(run_random({"-q"}), "the model's context holds 5");
 }
 
 TEST(CliRunRandomWeights, OfABuiltInModel) {

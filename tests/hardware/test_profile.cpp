@@ -77,6 +77,7 @@ TEST(HardwareProfile, RefusesWhatMakesNoSense) {
         return failure_of(json);
     };
     EXPECT_THAT(with("schema_version", 1), HasSubstr("schema version 1"));
+    EXPECT_THAT(with("staging_contention", 0.5), HasSubstr("'staging_contention' must be from 1"));
     EXPECT_THAT(with("local_gbps", 0), HasSubstr("'local_gbps' must be from 0.001"));
     EXPECT_THAT(with("local_gbps", 1e-4), HasSubstr("local_gbps"));
     EXPECT_THAT(with("remote_direct_gbps", 1.1e6), HasSubstr("remote_direct_gbps"));
@@ -86,7 +87,7 @@ TEST(HardwareProfile, RefusesWhatMakesNoSense) {
     EXPECT_THAT(with("sms", 4097), HasSubstr("sms"));
     EXPECT_THAT(with("gpu_memory_bytes", int64_t{1} << 50), HasSubstr("gpu_memory_bytes"));
     EXPECT_THAT(with("window_bytes", int64_t{1} << 62), HasSubstr("window_bytes"));
-    for (const char* remote : {"", "disk", "peer:", "peer:x", "peer:1234", "host "}) {
+    for (const char* remote : {"", "disk", "peer:", "peer:x", "peer:1234", "peer:0", "host "}) {
         EXPECT_THAT(with("remote", remote), HasSubstr("'remote' must be")) << remote;
     }
     EXPECT_THAT(with("local_gbps", "fast"), HasSubstr("local_gbps"));

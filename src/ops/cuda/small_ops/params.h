@@ -27,8 +27,8 @@ struct PackedView {
     }
     /// The 16-byte chunk `chunk` of a row.
     constexpr const uint8_t* chunk(int row, int chunk) const {
-        return atom(int64_t{row / 64} * k_atoms + chunk / 8) + row % 64 * 128 +
-               ((chunk ^ row) & 7) * 16;
+        const int offset = row % 64 * 128 + ((chunk ^ row) & 7) * 16;
+        return atom(int64_t{row / 64} * k_atoms + chunk / 8) + offset;
     }
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kCtasPerSm = 2;  // all that an SM has registers for
 /// Slices small enough that so many share an SM's memory.
-constexpr int64_t kSmallSlice = 20 * 1024;
+constexpr int64_t kSmallSlice = 20'480;
 /// Of the tokens of a slice, so many are usually above the guess from which filters start.
 constexpr int64_t kGatheredTokens = 1280;
 

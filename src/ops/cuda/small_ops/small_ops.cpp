@@ -16,7 +16,7 @@
 namespace dak::cuda {
 namespace {
 
-static_assert(kMaxNormWidth == 2 * kNormThreads * kChunkElements);
+static_assert(kMaxNormWidth == int64_t{2} * kNormThreads * kChunkElements);
 static_assert(kMaxRopeHeadDim == kMaxHeadDim);
 
 static_assert(PackedView::kAtomBytes == kAtomBytes);
@@ -49,7 +49,8 @@ PackedView view_of(const SplitTensor& tensor) {
 
 /// One thread a chunk.
 LaunchShape copy_shape(int64_t rows, int64_t width) {
-    return {.grid = dim3(grid_of(rows), grid_of(ceil_div(width, kCopyThreads * kChunkElements))),
+    return {.grid = dim3(grid_of(rows),
+                         grid_of(ceil_div(width, int64_t{kCopyThreads} * kChunkElements))),
             .threads = kCopyThreads};
 }
 
@@ -166,8 +167,9 @@ void rope_append(const RopeAppendArgs& args, cudaStream_t stream, bool programma
     const KvPageLayout& layout = args.kv.layout;
     const bool changes_q = args.frequencies != nullptr || args.q_norm != nullptr;
     // A warp a head where the halves of one are not whole chunks.
-    const bool chunk_pairs = layout.head_dim % (2 * kChunkElements) == 0;
-    const auto pairs = static_cast<uint64_t>(layout.head_dim / (2 * kChunkElements));
+    constexpr int64_t kPair = 2 * int64_t{kChunkElements};
+    const bool chunk_pairs = layout.head_dim % kPair == 0;
+    const auto pairs = static_cast<uint64_t>(layout.head_dim / kPair);
     const auto lanes = static_cast<int64_t>(chunk_pairs ? std::bit_ceil(pairs) : 32);
     const RopeAppendParams params{.kv = view_of(args.kv),
                                   .qkv = args.qkv,

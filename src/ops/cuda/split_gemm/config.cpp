@@ -29,8 +29,8 @@ constexpr double kDecodeSpare = 2.5;
 /// How many workers fit the window when each has `slots` reads of 16 KiB in flight (of a cluster
 /// that multicasts, each CTA reads its part of them).
 int workers_in_window(const GemmMachine& machine, int slots) {
-    return std::max(
-        1, static_cast<int>(machine.window_bytes / (kOverlappingKernels * slots * kSlotBytes)));
+    const int64_t bytes = int64_t{kOverlappingKernels} * slots * kSlotBytes;
+    return std::max(1, static_cast<int>(machine.window_bytes / bytes));
 }
 
 /// Remote workers for `spare` times the rate at which both tiers end together.
@@ -379,7 +379,7 @@ std::string GemmConfig::to_string() const {
 
 int token_tiles(const GemmShape& shape, const GemmConfig& config) {
     const int per_cluster = config.cluster_use == ClusterUse::kWeights ? config.cluster : 1;
-    return static_cast<int>(ceil_div(shape.tokens, config.tokens_per_tile * per_cluster));
+    return static_cast<int>(ceil_div(shape.tokens, int64_t{config.tokens_per_tile} * per_cluster));
 }
 
 RowBlocks row_blocks(const GemmShape& shape, const GemmConfig& config) {

@@ -177,7 +177,7 @@ GemmShape shape_of(const GemmArgs& args) {
 
 GemmWorkspace::GemmWorkspace(const GemmMachine& machine)
     : ctas_(machine.sms), flag_offset_(machine.sms * kPartialBytes) {
-    const int64_t bytes = flag_offset_ + machine.sms * kFlagsPerCta * int64_t{sizeof(uint32_t)};
+    const int64_t bytes = flag_offset_ + int64_t{sizeof(uint32_t)} * machine.sms * kFlagsPerCta;
     check(cudaMalloc(&memory_, static_cast<size_t>(bytes)), "split GEMM workspace");
     check(cudaMemset(flags(), 0, static_cast<size_t>(bytes - flag_offset_)),
           "split GEMM workspace");
