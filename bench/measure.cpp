@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 
+#include "base/median.h"
 #include "ops/cuda/handles.h"
 
 namespace dak::bench {
@@ -53,10 +54,7 @@ std::vector<double> measure(const std::vector<Contestant>& contestants, cudaStre
         }
     }
     std::vector<double> medians;
-    for (std::vector<double>& values : samples) {
-        std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-        medians.push_back(values[values.size() / 2]);
-    }
+    for (std::vector<double>& values : samples) medians.push_back(median(std::move(values)));
     return medians;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/median.h"
 #include "base/svg_plot.h"
 #include "cli/commands.h"
 #include "cli/gpu_engine.h"
@@ -61,12 +62,6 @@ struct Measurement {
     double start_seconds = 0;  ///< weights made, graphs captured
     double kv_bytes = 0;       ///< read by a step, in the mean
 };
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
 
 /// Runs the workload, or as much of its decoding as fits `most_seconds` in three steps or more.
 Measurement measure(Engine& engine, const Workload& workload, double most_seconds) {

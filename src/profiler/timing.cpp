@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/median.h"
 #include "ops/cuda/handles.h"
 
 namespace dak::cuda {
@@ -31,12 +32,6 @@ class TimedGraph {
     Graph graph_;
     Event begin_{Event::Timing::kOn}, end_{Event::Timing::kOn};
 };
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::ranges::nth_element(values, middle);
-    return *middle;
-}
 
 }  // namespace
 

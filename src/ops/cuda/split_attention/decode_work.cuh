@@ -1,23 +1,12 @@
 #pragma once
 
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/ring.cuh"
 #include "ops/cuda/split_attention/params.h"
 
 // What a CTA of the decode kernel has to do, and the shared memory in which its warps meet.
 
 namespace dak::cuda {
-
-struct RingSlot {
-    uint32_t slot = 0;
-    uint32_t parity = 0;
-
-    __device__ __forceinline__ void advance(uint32_t slots) {
-        if (++slot == slots) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
 
 // ---- the work of a CTA ------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/ring.cuh"
 #include "ops/cuda/split_gemm/epilogue.cuh"
 #include "ops/cuda/split_gemm/params.h"
-#include "ops/cuda/split_gemm/ring.cuh"
 #include "ops/cuda/wgmma.cuh"
 
 // y[n, m] = sum_k x[n, k] w[m, k] for few tokens: bound by the bytes of w.
@@ -28,19 +28,6 @@ inline constexpr int kConsumerThreads = 128;
 inline constexpr int kMaxSlots = 16;
 // Units that a worker takes to publish a partial sum: 16 atoms are ~3 us of one SM's share of HBM.
 inline constexpr int kPublishUnits = 16;
-
-/// Position in a ring and the parity of its current round.
-struct RingPosition {
-    uint32_t slot = 0;
-    uint32_t parity = 0;
-
-    __device__ __forceinline__ void advance(uint32_t slots) {
-        if (++slot == slots) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
 
 /// Addresses of everything in shared memory.
 struct DecodeShared {
@@ -165,7 +152,7 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
     meet(p, false);
     if (lane != 0) return;
 
-    RingPosition ring, previous;
+    RingSlot ring, previous;
     uint32_t position = 0;
     while (unit < end) {
         const int block = unit / k_atoms;
@@ -198,7 +185,7 @@ __device__ __forceinline__ void stream_x(const DecodeParams& p, const CUtensorMa
     const int k_atoms = p.line.k_atoms();
     int unit = p.line.begin(place.worker);
     const int end = p.line.begin(place.worker + 1);
-    RingPosition ring;
+    RingSlot ring;
     ptx::grid_wait();
     while (unit < end) {
         const int start = unit / k_atoms * k_atoms;

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "ops/cuda/ptx.cuh"
+#include "ops/cuda/ring.cuh"
 #include "ops/cuda/split_gemm/epilogue.cuh"
 #include "ops/cuda/split_gemm/params.h"
-#include "ops/cuda/split_gemm/ring.cuh"
 #include "ops/cuda/split_gemm/tile_walk.cuh"
 #include "ops/cuda/wgmma.cuh"
 

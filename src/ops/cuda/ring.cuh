@@ -4,6 +4,19 @@
 
 namespace dak::cuda {
 
+/// Position in a ring and the parity of its current round.
+struct RingSlot {
+    uint32_t slot = 0;
+    uint32_t parity = 0;
+
+    __device__ __forceinline__ void advance(uint32_t slots) {
+        if (++slot == slots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
 /// Where a multiplying warpgroup is in a ring of slots. Addresses are carried along and not
 /// computed from the slot's number: that arithmetic would stand between the products of two slots.
 struct RingReader {
