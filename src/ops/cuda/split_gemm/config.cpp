@@ -22,6 +22,7 @@ constexpr int kMinPrefillUnits = 16;
 constexpr int64_t kMaxStreamedAtoms = 128;   // K = 8,192
 constexpr int64_t kMinSharedAtoms = 24'000;  // about 200 MB, 50 us
 constexpr int kRemoteSlots = 4;
+constexpr int kFewestRemoteWorkers = 2;  // that a window must hold with whole rings
 constexpr int kManyRemoteWorkers = 8;
 // An idle remote CTA of the decode kernel costs under 1% of the SMs, a late one the whole step.
 constexpr double kDecodeSpare = 2.5;
@@ -33,8 +34,8 @@ int workers_in_window(const GemmMachine& machine, int slots) {
     return std::max(1, static_cast<int>(machine.window_bytes / bytes));
 }
 
-/// Remote workers for `spare` times the rate at which both tiers end together.
-int workers_for_rate(const GemmShape& shape, const GemmMachine& machine, int slots, double spare) {
+/// Remote workers for `spare` times the rate at which both tiers end together, within the window.
+int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots, double spare) {
     if (shape.direct_remote_atoms == 0) return 0;
     const double remote = static_cast<double>(shape.direct_remote_atoms * kAtomBytes);
     const double local = static_cast<double>(shape.weight.bytes()) - remote;
@@ -45,12 +46,7 @@ int workers_for_rate(const GemmShape& shape, const GemmMachine& machine, int slo
     const double needed_gbps = std::min(machine.remote_gbps, remote / local_s / 1e9);
     const double cta_gbps =
         static_cast<double>(slots * kSlotBytes) / machine.remote_latency_us / 1e3;
-    return static_cast<int>(spare * needed_gbps / cta_gbps) + 1;
-}
-
-/// The same within the window.
-int remote_workers(const GemmShape& shape, const GemmMachine& machine, int slots, double spare) {
-    return std::min(workers_for_rate(shape, machine, slots, spare),
+    return std::min(static_cast<int>(spare * needed_gbps / cta_gbps) + 1,
                     workers_in_window(machine, slots));
 }
 
@@ -134,11 +130,10 @@ GemmConfig decode_config(const GemmShape& shape, const GemmMachine& machine,
         int wanted = machine.sms / 2;
         if (switches.window) {
             // Few workers with a whole ring of reads each leave the most SMs to HBM.
-            wanted = workers_for_rate(shape, machine, config.remote_slots, kDecodeSpare);
-            if (wanted > workers_in_window(machine, config.remote_slots)) {
+            if (workers_in_window(machine, config.remote_slots) < kFewestRemoteWorkers) {
                 config.remote_slots = kRemoteSlots;
-                wanted = remote_workers(shape, machine, kRemoteSlots, kDecodeSpare);
             }
+            wanted = remote_workers(shape, machine, config.remote_slots, kDecodeSpare);
         }
         config.remote_workers = static_cast<int>(std::min<int64_t>(most_remote, wanted));
         // The first CTAs of a launch come to lie on SMs far apart; so many remote ones leave the
