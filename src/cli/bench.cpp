@@ -1,5 +1,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -278,19 +279,26 @@ class Bench {
     /// EB and TPOT over the ratio, one line for each transport, policy and workload.
     std::vector<PlotPanel> panels() const {
         PlotPanel eb;
-        eb.title = fmt::format("{}, {} output tokens, remote tier {}", command_.model,
-                               command_.output, rows_.front()["tier"].get<std::string>());
+        eb.title =
+            fmt::format("{}, batch {}, prompt {}, {} output tokens, remote tier {}", command_.model,
+                        fmt::join(command_.batches, "/"), fmt::join(command_.prompts, "/"),
+                        command_.output, rows_.front()["tier"].get<std::string>());
         eb.x_label = "offload ratio, %";
         eb.y_label = "effective bandwidth, GB/s";
         PlotPanel tpot = eb;
         tpot.title = "Time per output token";
         tpot.y_label = "TPOT, ms";
+        const auto varies = [this](const char* field) {
+            return std::ranges::any_of(
+                rows_, [&](const Json& row) { return row[field] != rows_.front()[field]; });
+        };
         std::map<std::string, size_t> lines;
         for (const Json& row : rows_) {
-            const std::string name =
-                fmt::format("{} {}, batch {}, prompt {}", row["asked_transport"].get<std::string>(),
-                            row["policy"].get<std::string>(), row["batch"].get<int64_t>(),
-                            row["prompt"].get<int64_t>());
+            std::string name = row["asked_transport"];
+            if (varies("policy")) name += " " + row["policy"].get<std::string>();
+            for (const char* field : {"batch", "prompt"}) {
+                if (varies(field)) name += fmt::format(", {} {}", field, row[field].dump());
+            }
             const auto [line, added] = lines.try_emplace(name, lines.size());
             if (added) {
                 eb.series.push_back({name, {}, true});
