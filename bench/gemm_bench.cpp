@@ -43,15 +43,15 @@ std::byte* take(std::byte* base, int64_t capacity, int64_t& used, int64_t bytes)
     return memory;
 }
 
-}  // namespace
-
-static GemmMachine machine_of(const HardwareProfile& profile) {
+GemmMachine machine_of(const HardwareProfile& profile) {
     GemmMachine machine = current_gemm_machine();
     machine.local_gbps = profile.local_gbps;
     machine.remote_gbps = profile.remote_direct_gbps;
     machine.window_bytes = profile.window_bytes;
     return machine;
 }
+
+}  // namespace
 
 Bench::Bench(const std::string& remote_tier, int64_t device_gib, int64_t remote_gib)
     : remote(remote_tier),

@@ -93,6 +93,23 @@ void report_chain(Bench& bench, const std::string& section, const Chain& chain, 
     std::fflush(stdout);
 }
 
+/// The row of one product with `ratio` of its weight remote, every remote byte read once.
+Row split_row(const std::string& section, Layer layer, int64_t tokens, double ratio,
+              const std::string& tier, double us, const std::string& config) {
+    const double remote = remote_bytes(layer, ratio);
+    return {.section = section,
+            .m = layer.m,
+            .n = tokens,
+            .k = layer.k,
+            .ratio = ratio,
+            .tier = tier,
+            .us = us,
+            .local_bytes = weight_bytes(layer) - remote,
+            .remote_bytes = remote,
+            .link_bytes = remote,
+            .config = config};
+}
+
 /// What to vary on a link, around the ratio at which both tiers end together: 1.1% over PCIe, 7%
 /// over NVLink.
 struct Sweep {
@@ -119,6 +136,14 @@ const Sweep& sweep_of(const Bench& bench) {
         .window_ctas = {4, 8, 16, 24, 32, 48},
         .worker_counts = {8, 12, 16, 20, 24, 32, 48}};
     return peer_of(bench.remote) ? peer : host;
+}
+
+/// A share that makes every transport link-bound, so that time tells the bytes; nothing where the
+/// maths of so many tokens takes longer than the link needs for all of the weight.
+std::optional<double> link_bound_share(const Bench& bench, int64_t tokens) {
+    if (!peer_of(bench.remote)) return tokens <= 256 ? 0.2 : tokens <= 1024 ? 0.3 : 0.6;
+    if (tokens > 1024) return {};
+    return tokens <= 256 ? 0.4 : tokens <= 512 ? 0.7 : 1.0;
 }
 
 }  // namespace
@@ -211,18 +236,8 @@ void bench_window(Bench& bench) {
             std::printf("  %d: %7.1f us %5.0f GB/s", configs[i].remote_slots, us[i],
                         weight_bytes(layer) / us[i] / 1e3);
             if (i % 6 == 5) std::printf("\n");
-            const double remote = remote_bytes(layer, ratio);
-            add_row(bench, {.section = "window",
-                            .m = layer.m,
-                            .n = 8,
-                            .k = layer.k,
-                            .ratio = ratio,
-                            .tier = bench.remote + " direct",
-                            .us = us[i],
-                            .local_bytes = weight_bytes(layer) - remote,
-                            .remote_bytes = remote,
-                            .link_bytes = remote,
-                            .config = configs[i].to_string()});
+            add_row(bench, split_row("window", layer, 8, ratio, bench.remote + " direct", us[i],
+                                     configs[i].to_string()));
         }
     }
 }
@@ -261,20 +276,11 @@ void bench_congestion(Bench& bench) {
                     weight_bytes(layer) / us[0] / 1e3, weight_bytes(layer) / us[1] / 1e3,
                     us[1] / us[0]);
         std::fflush(stdout);
-        const double remote = remote_bytes(layer, ratio);
         for (size_t i = 0; i < configs.size(); ++i) {
-            add_row(bench, {.section = "congestion-shapes",
-                            .m = layer.m,
-                            .n = 8,
-                            .k = layer.k,
-                            .ratio = ratio,
-                            .tier = bench.remote + " direct",
-                            .us = us[i],
-                            .local_bytes = weight_bytes(layer) - remote,
-                            .remote_bytes = remote,
-                            .link_bytes = remote,
-                            .config = fmt::format("window {}, {}", i == 0 ? "on" : "off",
-                                                  configs[i].to_string())});
+            add_row(bench,
+                    split_row("congestion-shapes", layer, 8, ratio, bench.remote + " direct", us[i],
+                              fmt::format("window {}, {}", i == 0 ? "on" : "off",
+                                          configs[i].to_string())));
         }
     }
 }
@@ -350,33 +356,17 @@ void bench_multicast(Bench& bench) {
                 contestants.push_back(repeated_staged(bench, layer, ratio, n, 32));
             }
             const auto us = measure(contestants, bench.stream, 3);
-            const double remote = remote_bytes(layer, ratio);
             std::printf("N%-5ld r %3.0f%%", n, ratio * 100);
             for (size_t i = 0; i < us.size(); ++i) {
                 std::printf("%s %8.1f", i > 0 ? " |" : "", us[i]);
-                add_row(bench, {.section = "multicast",
-                                .m = layer.m,
-                                .n = n,
-                                .k = layer.k,
-                                .ratio = ratio,
-                                .tier = tiers[i],
-                                .us = us[i],
-                                .local_bytes = weight_bytes(layer) - remote,
-                                .remote_bytes = remote,
-                                .config = configs[i]});
+                Row row = split_row("multicast", layer, n, ratio, tiers[i], us[i], configs[i]);
+                row.link_bytes = 0;  // not known
+                add_row(bench, row);
             }
             std::printf("  x%.2f\n", us[0] / us[1]);
             std::fflush(stdout);
         }
     }
-}
-
-/// A share that makes every transport link-bound, so that time tells the bytes; nothing where the
-/// maths of so many tokens takes longer than the link needs for all of the weight.
-static std::optional<double> link_bound_share(const Bench& bench, int64_t tokens) {
-    if (!peer_of(bench.remote)) return tokens <= 256 ? 0.2 : tokens <= 1024 ? 0.3 : 0.6;
-    if (tokens > 1024) return {};
-    return tokens <= 256 ? 0.4 : tokens <= 512 ? 0.7 : 1.0;
 }
 
 void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
@@ -414,17 +404,10 @@ void bench_amplification(Bench& bench, const std::vector<int64_t>& tokens) {
                 ratio * 100, names[i].c_str(), us[i], rate, link / remote,
                 staged ? "" : configs[i].to_string().c_str());
             std::fflush(stdout);
-            add_row(bench, {.section = "amplification",
-                            .m = layer.m,
-                            .n = n,
-                            .k = layer.k,
-                            .ratio = ratio,
-                            .tier = bench.remote + " " + names[i],
-                            .us = us[i],
-                            .local_bytes = weight_bytes(layer) - remote,
-                            .remote_bytes = remote,
-                            .link_bytes = link,
-                            .config = staged ? "" : configs[i].to_string()});
+            Row row = split_row("amplification", layer, n, ratio, bench.remote + " " + names[i],
+                                us[i], staged ? "" : configs[i].to_string());
+            row.link_bytes = link;
+            add_row(bench, row);
         }
     }
 }
@@ -443,18 +426,13 @@ void bench_zero_copy(Bench& bench) {
             "N%-5ld direct %9.0f us  staged %9.0f us  cuBLAS %9.0f us (%.1f GB/s of weights)\n", n,
             us[0], us[1], us[2], weight_bytes(layer) / us[2] / 1e3);
         for (size_t i = 0; i < 2; ++i) {
-            add_row(bench, {.section = "zero-copy",
-                            .m = layer.m,
-                            .n = n,
-                            .k = layer.k,
-                            .ratio = 1,
-                            .tier = bench.remote + (i == 0 ? " direct" : " staged"),
-                            .us = us[i],
-                            .remote_bytes = weight_bytes(layer),
-                            .link_bytes = us[i] * 1e3 *
-                                          (i == 0 ? bench.machine.remote_gbps : bench.staged_gbps),
-                            .ref = "cuBLAS on remote weights in place",
-                            .ref_us = us[2]});
+            const bool staged = i == 1;
+            Row row = split_row("zero-copy", layer, n, 1,
+                                bench.remote + (staged ? " staged" : " direct"), us[i], "");
+            row.link_bytes = us[i] * 1e3 * (staged ? bench.staged_gbps : bench.machine.remote_gbps);
+            row.ref = "cuBLAS on remote weights in place";
+            row.ref_us = us[2];
+            add_row(bench, row);
         }
     }
 }

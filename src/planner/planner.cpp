@@ -522,12 +522,11 @@ class Planner {
             plan.why.emplace_back(
                 "The staged transport has nothing to do: no weight that a step streams is remote.");
         } else if (drafts.size() == 2 && drafts[0].rates.transport != drafts[1].rates.transport) {
-            plan.why.push_back(fmt::format(
-                "Transport {}: {:.4g} s for the workload; {} would take {:.4g} s.",
-                name_of(best.rates.transport), best.seconds,
-                name_of(best.rates.transport == Transport::kDirect ? Transport::kStaged
-                                                                   : Transport::kDirect),
-                drafts[&best == &drafts[0] ? 1 : 0].seconds));
+            const Draft& other = &best == &drafts[0] ? drafts[1] : drafts[0];
+            plan.why.push_back(
+                fmt::format("Transport {}: {:.4g} s for the workload; {} would take {:.4g} s.",
+                            name_of(best.rates.transport), best.seconds,
+                            name_of(other.rates.transport), other.seconds));
         }
         explain_engine(plan);
     }

@@ -9,9 +9,9 @@
 // y[n, m] = sum_k x[n, k] w[m, k] for few tokens: bound by the bytes of w.
 //
 // Grid       one CTA per worker of the WorkLine (remote ones first or last), all resident at once.
-// With
-//            two x sharers a worker is a cluster of two: each CTA has its own block of the worker's
-//            pair, loads half of x and multicasts it (at 64 tokens x costs as much as w otherwise).
+//            With two x sharers a worker is a cluster of two: each CTA has its own block of the
+//            worker's pair, loads half of x and multicasts it (at 64 tokens x costs as much as w
+//            otherwise).
 // Block      192 threads: warps 0-3 multiply (one warpgroup, 64 weight rows as the wgmma M side),
 //            warp 4 streams weights, warp 5 streams x.
 // Shared     ring of 16 KiB weight slots (2 atoms of one row tile), ring of x slots (kXAtoms atoms
