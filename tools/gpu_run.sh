@@ -69,7 +69,7 @@ for step in "${steps[@]}"; do
     case $step in
         test)
             for test in test_arena_cuda test_small_ops test_split_attention test_split_gemm \
-                test_cuda_engine test_gpu_engine test_gpu_loading; do
+                test_folded_norm test_cuda_engine test_gpu_engine test_gpu_loading; do
                 run "$test" 240 "$(program $test)"
                 grep -E "^\[  (PASSED|FAILED|SKIPPED)|Failure|\| (decode|prefill|memory|loading)|differ" \
                     "$out/$test.log" | head -n 20

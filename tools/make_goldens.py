@@ -13,8 +13,8 @@ Each tiny random model becomes a Hugging Face folder (config.json, model.safeten
                              "margins"          how far it was ahead of the second-best logit
                          }]}
     expected_logits.bin  float32, little-endian, [prompts, vocab_size]: after the prompt's last token
-    low_precision.json   {"bf16", "fp16"}: the largest error of such a logit when PyTorch computes in
-                         that type
+    low_precision.json   {"bf16", "fp16"}: the largest error of such a logit, or of a greedy one,
+                         when PyTorch computes in that type
 
 smollm2-135m-instruct.json has the same fields and, for each prompt, the user's text, the rendered
 chat prompt and the eight best tokens after it. The reference computes in fp32 from the weights as
@@ -192,6 +192,20 @@ def decode_greedily(model, prompts, steps):
     return first, torch.cat(ids, 1), torch.cat(best, 1), torch.cat(margins, 1)
 
 
+def logits_along(model, prompt_ids, greedy_ids):
+    """Logits after the prompt [vocab], and each greedy token's [steps], whatever this model's
+    greedy tokens are."""
+    model = copy.deepcopy(model)  # dynamic rope keeps the longest length seen
+    cache = transformers.DynamicCache(config=model.config)
+    tokens, first, greedy = torch.tensor([prompt_ids]), None, []
+    for token in greedy_ids:
+        logits = model(tokens, cache=cache).logits[0, -1].float()
+        first = logits if first is None else first
+        greedy.append(logits[token])
+        tokens = torch.tensor([[token]])
+    return first, torch.stack(greedy)
+
+
 def pick_prompt(model, length, vocab_size, generator):
     candidates = torch.randint(0, vocab_size, (CANDIDATES, length), generator=generator)
     _, ids, _, margins = decode_greedily(model, candidates, MAX_NEW_TOKENS)
@@ -248,14 +262,16 @@ def write_low_precision_errors(folder, vocab_size):
     """What a computation in 16 bits may be expected to err."""
     expected = torch.from_numpy(
         np.fromfile(folder / "expected_logits.bin", "<f4").reshape(-1, vocab_size))
-    prompts = [torch.tensor([record["prompt_ids"]]) for record in
-               json.loads((folder / "expected.json").read_text(encoding="utf-8"))["prompts"]]
+    records = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["prompts"]
     errors = {}
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
         model = load(folder, dtype)
-        logits = torch.cat([copy.deepcopy(model)(prompt).logits[:, -1].float()
-                            for prompt in prompts])
-        errors[name] = round((logits - expected).abs().max().item(), 6)
+        error = 0.0
+        for record, after_prompt in zip(records, expected):
+            first, greedy = logits_along(model, record["prompt_ids"], record["greedy_ids"])
+            error = max(error, (first - after_prompt).abs().max().item(),
+                        (greedy - torch.tensor(record["greedy_logits"])).abs().max().item())
+        errors[name] = round(error, 6)
     (folder / "low_precision.json").write_text(json.dumps(errors) + "\n")
     print(f"{folder.name}: errors {errors}")
 

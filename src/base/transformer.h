@@ -8,6 +8,12 @@ namespace dak {
 
 enum class NormKind : uint8_t { kRms, kLayer };
 
+/// What a norm does to a row before weight and bias: (x - mean) * factor. The mean of an RMS norm
+/// is 0.
+struct NormScale {
+    float mean, factor;
+};
+
 /// kGelu is the exact (erf) form, kGeluTanh its tanh approximation.
 enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 

@@ -43,6 +43,18 @@ int64_t vector_bytes(const ModelConfig& config) {
     return bytes;
 }
 
+/// Of what folded norms need of the weights behind them, and of their moments and scales.
+int64_t folded_bytes(const ModelConfig& config) {
+    constexpr int64_t kFloat = sizeof(float);
+    int64_t bytes = padded(folded_norm_floats(config.hidden_size) * kFloat) +
+                    2 * padded(kMaxFoldedTokens * int64_t{sizeof(NormScale)});
+    for (const WeightSpec& spec : weight_specs(config)) {
+        if (spec.role != WeightRole::kQkv && spec.role != WeightRole::kUp) continue;
+        bytes += 2 * padded(spec.shape.rows * kFloat);
+    }
+    return bytes;
+}
+
 int64_t logits_stride_of(const ModelConfig& config) { return stride_of(config.vocab_size); }
 
 }  // namespace
@@ -64,7 +76,7 @@ std::vector<SplitTensor> streamed_weights(const ModelConfig& config, const Model
 }
 
 int64_t CudaTransformer::bytes(const ModelConfig& config, const StepShape& most) {
-    int64_t bytes = vector_bytes(config);
+    int64_t bytes = vector_bytes(config) + folded_bytes(config);
     for (const int64_t width : matrix_widths(config)) {
         bytes += padded(most.rows * stride_of(width) * size_of(config.dtype));
     }
@@ -90,6 +102,7 @@ CudaTransformer::CudaTransformer(const ModelConfig& config, const ModelWeights& 
     logits_ = reinterpret_cast<float*>(
         arena_.allocate(limits.most.sequences * logits_stride_of(config) * int64_t{sizeof(float)}));
     upload_vectors();
+    fold_norms();
     if (serves_heads(config.num_heads, config.num_kv_heads, config.head_dim)) {
         const AttentionShape shape{
             .num_heads = config.num_heads,
@@ -155,12 +168,56 @@ void CudaTransformer::upload_vectors() {
     }
 }
 
+CudaTransformer::FoldedVectors CudaTransformer::fold(const NormWeights& norm,
+                                                     const LinearWeights& linear,
+                                                     const float* bias) {
+    const auto width = static_cast<size_t>(config_.hidden_size);
+    const auto times = [&](const std::vector<float>& vector) {
+        return weight_times(linear.weight, vector, machine_, gemm_workspace_);
+    };
+    FoldedVectors folded{.bias = bias};
+    if (config_.norm == NormKind::kLayer) {
+        folded.weight_sums =
+            upload(times(norm.weight.empty() ? std::vector(width, 1.0f) : norm.weight));
+    }
+    if (!norm.bias.empty()) {
+        std::vector<float> sums = times(norm.bias);
+        for (size_t i = 0; i < linear.bias.size(); ++i) sums[i] += linear.bias[i];
+        folded.bias = upload(sums);
+    }
+    return folded;
+}
+
+void CudaTransformer::fold_norms() {
+    constexpr int64_t kFloat = sizeof(float);
+    moments_ =
+        reinterpret_cast<float*>(arena_.allocate(folded_norm_floats(config_.hidden_size) * kFloat));
+    for (NormScale*& scales : scales_) {
+        scales = reinterpret_cast<NormScale*>(
+            arena_.allocate(kMaxFoldedTokens * int64_t{sizeof(NormScale)}));
+    }
+    const auto has = [this](LayerStep step) {
+        return std::ranges::find(config_.layer_steps, step) != config_.layer_steps.end();
+    };
+    for (size_t i = 0; i < layers_.size(); ++i) {
+        const LayerWeights& weights = weights_.layers[i];
+        LayerVectors& vectors = layers_[i];
+        if (has(LayerStep::kAttentionNorm)) {
+            vectors.qkv_folded = fold(weights.attention_norm, weights.qkv, vectors.qkv_bias);
+        }
+        if (has(LayerStep::kMlpNorm)) {
+            vectors.up_folded = fold(weights.mlp_norm, weights.up, vectors.up_bias);
+        }
+    }
+}
+
 void CudaTransformer::enqueue(const StepView& step, bool decode, int64_t max_query_tokens,
                               cudaStream_t stream) {
     step_ = step;
     decode_ = decode;
     max_query_tokens_ = max_query_tokens;
     next_product_ = 0;
+    newest_scales_.reset();
     if (stager_) stager_->begin_step(stream);
     embed(step, stream);
     if (decode && attention_workspace_) plan_attention(stream);
@@ -222,6 +279,8 @@ void CudaTransformer::linear(const SplitTensor& weight, const Matrix& x, int64_t
 
 void CudaTransformer::normalise(const Vector& vector, const Matrix& x, const Matrix& out,
                                 cudaStream_t stream) {
+    const bool small = step_.shape.rows <= kMaxFoldedTokens;
+    if (small) newest_scales_ = 0;
     norm({.kind = config_.norm,
           .eps = static_cast<float>(config_.norm_eps),
           .weight = vector.weight,
@@ -232,8 +291,40 @@ void CudaTransformer::normalise(const Vector& vector, const Matrix& x, const Mat
           .ldo = out.stride,
           .rows = step_.shape.rows,
           .width = config_.hidden_size,
-          .dtype = config_.dtype},
+          .dtype = config_.dtype,
+          .scales = small ? scales_[0] : nullptr},
          stream);
+}
+
+/// The norm after step `step` of a layer, where the product of that step can prepare it.
+std::optional<FoldedNorm> CudaTransformer::fold_next_norm(int64_t layer, size_t step) const {
+    if (!newest_scales_) return {};
+    const bool last = step + 1 == config_.layer_steps.size();
+    if (last && layer + 1 == config_.num_layers) return {};
+    const LayerStep next = config_.layer_steps[last ? 0 : step + 1];
+    if (next != LayerStep::kAttentionNorm && next != LayerStep::kMlpNorm) return {};
+    const LayerVectors& vectors = layers_[static_cast<size_t>(last ? layer + 1 : layer)];
+    const Vector& norm =
+        next == LayerStep::kAttentionNorm ? vectors.attention_norm : vectors.mlp_norm;
+    return FoldedNorm{.kind = config_.norm,
+                      .eps = static_cast<float>(config_.norm_eps),
+                      .width = config_.hidden_size,
+                      .weight = norm.weight,
+                      .assumed = scales_[*newest_scales_],
+                      .found = scales_[1 - *newest_scales_],
+                      .scaled = hidden_.data,
+                      .ld = hidden_.stride,
+                      .moments = moments_};
+}
+
+/// For the product that reads what a norm gave, or does the norm itself when that is folded.
+GemmEpilogue CudaTransformer::behind_norm(const FoldedVectors& folded, const float* bias) {
+    if (!folded_) return {.bias = bias};
+    FoldedNorm norm = *folded_;
+    norm.weight_sums = folded.weight_sums;
+    folded_.reset();
+    newest_scales_ = 1 - *newest_scales_;
+    return {.bias = folded.bias, .norm_before = norm};
 }
 
 void CudaTransformer::run_layer(int64_t layer, cudaStream_t stream) {
@@ -241,23 +332,27 @@ void CudaTransformer::run_layer(int64_t layer, cudaStream_t stream) {
     const LayerVectors& vectors = layers_[static_cast<size_t>(layer)];
     const int64_t rows = step_.shape.rows;
     const auto add_to_residual = [&](const LinearWeights& weight, const float* bias,
-                                     const Matrix& x) {
+                                     const Matrix& x, size_t step) {
+        folded_ = fold_next_norm(layer, step);
         linear(weight.weight, x, rows, residual_, config_.hidden_size,
-               {.bias = bias, .residual = residual_.data, .ld_residual = residual_.stride}, false,
-               stream);
+               {.bias = bias,
+                .residual = residual_.data,
+                .ld_residual = residual_.stride,
+                .norm_after = folded_},
+               false, stream);
     };
     Matrix input = residual_;
     bool qk_norm = false;
     bool rope = false;
-    for (const LayerStep step : config_.layer_steps) {
-        switch (step) {
+    for (size_t i = 0; i < config_.layer_steps.size(); ++i) {
+        switch (config_.layer_steps[i]) {
             case LayerStep::kAttentionNorm:
-                normalise(vectors.attention_norm, residual_, hidden_, stream);
+                if (!folded_) normalise(vectors.attention_norm, residual_, hidden_, stream);
                 input = hidden_;
                 break;
             case LayerStep::kQkv:
                 linear(weights.qkv.weight, input, rows, qkv_, qkv_width(config_),
-                       {.bias = vectors.qkv_bias}, false, stream);
+                       behind_norm(vectors.qkv_folded, vectors.qkv_bias), false, stream);
                 break;
             case LayerStep::kQkNorm:
                 qk_norm = true;  // done where keys are stored, as the rotation
@@ -269,25 +364,26 @@ void CudaTransformer::run_layer(int64_t layer, cudaStream_t stream) {
                 run_attention(layer, qk_norm, rope, stream);
                 break;
             case LayerStep::kOutput:
-                add_to_residual(weights.output, vectors.output_bias, attention_out_);
+                add_to_residual(weights.output, vectors.output_bias, attention_out_, i);
                 input = residual_;
                 break;
             case LayerStep::kPostAttentionNorm:
                 normalise(vectors.attention_norm, residual_, residual_, stream);
                 break;
             case LayerStep::kMlpNorm:
-                normalise(vectors.mlp_norm, residual_, hidden_, stream);
+                if (!folded_) normalise(vectors.mlp_norm, residual_, hidden_, stream);
                 input = hidden_;
                 break;
-            case LayerStep::kUp:
-                linear(weights.up.weight, input, rows, mlp_, config_.intermediate_size,
-                       {.bias = vectors.up_bias,
-                        .activation = config_.activation,
-                        .gated = config_.gated_mlp},
+            case LayerStep::kUp: {
+                GemmEpilogue epilogue = behind_norm(vectors.up_folded, vectors.up_bias);
+                epilogue.activation = config_.activation;
+                epilogue.gated = config_.gated_mlp;
+                linear(weights.up.weight, input, rows, mlp_, config_.intermediate_size, epilogue,
                        false, stream);
                 break;
+            }
             case LayerStep::kDown:
-                add_to_residual(weights.down, vectors.down_bias, mlp_);
+                add_to_residual(weights.down, vectors.down_bias, mlp_, i);
                 input = residual_;
                 break;
             case LayerStep::kPostMlpNorm:

@@ -50,12 +50,18 @@ class CudaTransformer {
         const float* weight = nullptr;
         const float* bias = nullptr;
     };
+    /// What a product needs to do the norm before it: W g and W b + bias.
+    struct FoldedVectors {
+        const float* weight_sums = nullptr;
+        const float* bias = nullptr;
+    };
     struct LayerVectors {
         Vector attention_norm, mlp_norm, qk_norm_q, qk_norm_k;
         const float* qkv_bias = nullptr;
         const float* output_bias = nullptr;
         const float* up_bias = nullptr;
         const float* down_bias = nullptr;
+        FoldedVectors qkv_folded = {}, up_folded = {};
     };
     /// A row-major matrix of activations; rows `stride` elements apart.
     struct Matrix {
@@ -64,6 +70,8 @@ class CudaTransformer {
     };
 
     void upload_vectors();
+    FoldedVectors fold(const NormWeights& norm, const LinearWeights& linear, const float* bias);
+    void fold_norms();
     const float* upload(const std::vector<float>& values);
     Matrix matrix(int64_t rows, int64_t width);
 
@@ -75,6 +83,8 @@ class CudaTransformer {
                 int64_t out_features, const GemmEpilogue& epilogue, bool fp32_output,
                 cudaStream_t stream);
     void normalise(const Vector& norm, const Matrix& x, const Matrix& out, cudaStream_t stream);
+    std::optional<FoldedNorm> fold_next_norm(int64_t layer, size_t step) const;
+    GemmEpilogue behind_norm(const FoldedVectors& folded, const float* bias);
     int64_t sliding_window(int64_t layer) const;
     std::vector<int64_t> first_layers_of_windows() const;
     void plan_attention(cudaStream_t stream);
@@ -99,6 +109,8 @@ class CudaTransformer {
     Matrix mlp_;            ///< [rows, intermediate_size]
     Matrix embedded_;       ///< [rows, embedding_size], where that is not hidden_size
     float* logits_ = nullptr;
+    float* moments_ = nullptr;   ///< of residual_, for a folded norm
+    NormScale* scales_[2] = {};  ///< [kMaxFoldedTokens] of the newest norm and of the one before
 
     GemmWorkspace gemm_workspace_;
     /// Of the fast kernels; nothing for head sizes that they do not serve.
@@ -107,6 +119,8 @@ class CudaTransformer {
 
     std::optional<WeightStager> stager_;
     size_t next_product_ = 0;  ///< of the pass being enqueued, in the order of streamed_weights()
+    std::optional<size_t> newest_scales_;  ///< of `scales_`, in the pass being enqueued
+    std::optional<FoldedNorm> folded_;     ///< the norm that hidden_ is prepared for
 
     StepView step_;  ///< of the pass being enqueued
     bool decode_ = false;

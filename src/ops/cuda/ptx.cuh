@@ -20,14 +20,14 @@ __device__ __forceinline__ int same_in_warp(int value) {
 
 // ---- bounded waiting ------------------------------------------------------------------------
 
-/// Longest wait of any kind before a kernel gives up: about 10 s at 1.7 GHz, far beyond the slowest
-/// legitimate operation (a whole weight over a slow link, under a memory checker), so that a fault
-/// ends in an error and never in a hang.
-inline constexpr uint64_t kWaitLimitCycles = uint64_t{1} << 34;
+/// Longest wait of any kind before a kernel gives up, in 2^32 cycles: about 10 s at 1.7 GHz, far
+/// beyond the slowest legitimate operation (a whole weight over a slow link, under a memory
+/// checker), so that a fault ends in an error and never in a hang.
+inline constexpr uint32_t kWaitLimit = 4;
 
-__device__ __forceinline__ uint64_t cycles() {
-    uint64_t value;
-    asm volatile("mov.u64 %0, %%clock64;" : "=l"(value));
+__device__ __forceinline__ uint32_t cycles_high() {
+    uint32_t value;
+    asm volatile("mov.u32 %0, %%clock_hi;" : "=r"(value));
     return value;
 }
 
@@ -38,13 +38,13 @@ __device__ __forceinline__ void give_up() { *reinterpret_cast<volatile uint32_t*
 
 class WaitLimit {
   public:
-    __device__ __forceinline__ WaitLimit() : start_(cycles()) {}
+    __device__ __forceinline__ WaitLimit() : start_(cycles_high()) {}
     __device__ __forceinline__ void check() const {
-        if (cycles() - start_ > kWaitLimitCycles) give_up();
+        if (cycles_high() - start_ > kWaitLimit) give_up();
     }
 
   private:
-    uint64_t start_;
+    uint32_t start_;
 };
 
 // ---- mbarrier -------------------------------------------------------------------------------
@@ -272,6 +272,21 @@ __device__ __forceinline__ void grid_launch_dependents() {
 /// Fetches `bytes`, both multiples of 16, into the L2.
 __device__ __forceinline__ void prefetch_l2(const void* from, uint32_t bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+// ---- loads that stay where they are written ------------------------------------------------
+// What an epilogue takes: asked for long before it is used, which a compiler would undo.
+
+__device__ __forceinline__ float load_now(const float* from) {
+    float value;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from));
+    return value;
+}
+
+__device__ __forceinline__ uint16_t load_now(const uint16_t* from) {
+    uint16_t value;
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(value) : "l"(from) : "memory");
+    return value;
 }
 
 // ---- flags between CTAs ---------------------------------------------------------------------

@@ -107,6 +107,14 @@ class Product {
         return args;
     }
 
+    /// Row-major, as stored.
+    std::vector<float> weights() const {
+        std::vector<float> values;
+        for (const uint16_t bits : w_) values.push_back(widened(bits));
+        return values;
+    }
+    const std::vector<float>& bias() const { return bias_; }
+
     void poison() { y_.poison(); }
     std::vector<uint8_t> result() const { return y_.download(); }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 #include <utility>
@@ -188,6 +189,22 @@ TEST(GemmPlan, PrefillOverAWideLinkDividesTheMathsLikeTheWeights) {
             const GemmConfig config = large_product(tokens, ratio, nvlink_machine());
             const double share = static_cast<double>(config.remote_workers) / config.workers();
             EXPECT_NEAR(share, ratio, 0.05) << config.to_string();
+        }
+    }
+}
+
+TEST(GemmPlan, DivisorsDivideAsDivisionDoes) {
+    constexpr int kMost = std::numeric_limits<int>::max();
+    RandomShape random{std::mt19937(8)};
+    for (int i = 0; i < 200'000; ++i) {
+        const int64_t bits = random.between(0, 30);
+        const auto divisor =
+            static_cast<int>(i < 2000 ? i + 1 : random.between(1, (int64_t{2} << bits) - 1));
+        const Divisor by(divisor);
+        const int multiple = static_cast<int>(random.between(0, kMost / divisor)) * divisor;
+        for (const int number : {0, 1, multiple, std::max(0, multiple - 1), divisor,
+                                 static_cast<int>(random.between(0, kMost)), kMost}) {
+            ASSERT_EQ(by.quotient(number), number / divisor) << number << " / " << divisor;
         }
     }
 }

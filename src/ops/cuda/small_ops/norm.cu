@@ -97,6 +97,7 @@ class RowNorm {
 
     __device__ __forceinline__ void normalise(int row, float (&x)[kChunks][kChunkElements]) {
         const float per_element = 1.0f / static_cast<float>(p_.width);
+        float mean = 0.0f;
         if (p_.centred) {
             float sum = 0.0f;
 #pragma unroll
@@ -106,7 +107,7 @@ class RowNorm {
                     sum += first(c) + i < p_.width ? x[c][i] : 0.0f;
                 }
             }
-            const float mean = block_sum(sum) * per_element;
+            mean = block_sum(sum) * per_element;
 #pragma unroll
             for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
@@ -122,6 +123,7 @@ class RowNorm {
             }
         }
         const float factor = rsqrtf(block_sum(squares) * per_element + p_.eps);
+        if (p_.scales != nullptr && threadIdx.x == 0) p_.scales[row] = {mean, factor};
         void* out = row_of(p_.out, row, p_.ldo);
 #pragma unroll
         for (int c = 0; c < kChunks; ++c) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/transformer.h"
 #include "memory/random_matrix.h"
 
 // What the host hands to the kernels by value. Elements of activations are 16 bits wide; a chunk is
@@ -56,6 +57,7 @@ struct RowParams {
     float eps = 0;
     const float* weight = nullptr;
     const float* bias = nullptr;
+    NormScale* scales = nullptr;
 };
 
 /// Pages of one layer's KV cache (memory/kv_page.h), as the device sees them.

@@ -73,7 +73,8 @@ RowParams row_params(const NormArgs& args) {
             .centred = args.kind == NormKind::kLayer,
             .eps = args.eps,
             .weight = args.weight,
-            .bias = args.bias};
+            .bias = args.bias,
+            .scales = args.scales};
 }
 
 KvView view_of(const PagedKv& kv) {

@@ -52,6 +52,7 @@ struct NormArgs {
     int64_t width = 0;  ///< at most kMaxNormWidth
     DType dtype = DType::kBF16;
     const int32_t* row_index = nullptr;
+    NormScale* scales = nullptr;  ///< [rows] what was done to each row of out; null: not stored
 };
 void norm(const NormArgs& args, cudaStream_t stream, bool programmatic = true);
 

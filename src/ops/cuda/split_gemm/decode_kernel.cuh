@@ -2,7 +2,7 @@
 
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/ring.cuh"
-#include "ops/cuda/split_gemm/epilogue.cuh"
+#include "ops/cuda/split_gemm/decode_epilogue.cuh"
 #include "ops/cuda/split_gemm/params.h"
 #include "ops/cuda/wgmma.cuh"
 
@@ -12,8 +12,8 @@
 //            With two x sharers a worker is a cluster of two: each CTA has its own block of the
 //            worker's pair, loads half of x and multicasts it (at 64 tokens x costs as much as w
 //            otherwise).
-// Block      192 threads: warps 0-3 multiply (one warpgroup, 64 weight rows as the wgmma M side),
-//            warp 4 streams weights, warp 5 streams x.
+// Block      224 threads: warps 0-3 multiply (one warpgroup, 64 weight rows as the wgmma M side),
+//            warp 4 streams weights, warp 5 streams x, warp 6 prepares a folded norm.
 // Shared     ring of 16 KiB weight slots (2 atoms of one row tile), ring of x slots (kXAtoms atoms
 //            of all tokens), sums of the CTAs of a cluster that splits K.
 // Barriers   full/empty pair per slot of either ring; named barrier 1 the warpgroup, 2 the set-up.
@@ -33,10 +33,14 @@ inline constexpr int kPublishUnits = 16;
 struct DecodeShared {
     uint32_t weights, x;
     uint32_t exchange;  ///< sums of all CTAs of a cluster that splits K
-    uint32_t weights_full, weights_empty, x_full, x_empty, exchange_full;
+    uint32_t weights_full, weights_empty, x_full, x_empty, exchange_full, norm_full;
+    NormShared& norm;
+
+    static constexpr int kBarriers = 4 * kMaxSlots + 2;
 
     __device__ __forceinline__ DecodeShared(const void* ring, const void* barriers,
-                                            int weight_slots, uint32_t x_bytes)
+                                            NormShared& norm_shared, int weight_slots,
+                                            uint32_t x_bytes)
         : weights(ptx::shared_address(ring)),
           x(weights + weight_slots * kSlotBytes),
           exchange(x + x_bytes),
@@ -44,7 +48,9 @@ struct DecodeShared {
           weights_empty(weights_full + 8 * kMaxSlots),
           x_full(weights_empty + 8 * kMaxSlots),
           x_empty(x_full + 8 * kMaxSlots),
-          exchange_full(x_empty + 8 * kMaxSlots) {}
+          exchange_full(x_empty + 8 * kMaxSlots),
+          norm_full(exchange_full + 8),
+          norm(norm_shared) {}
 };
 
 /// Fills one weight slot with `atoms` (1 or 2) consecutive atoms. A single atom is loaded into both
@@ -96,8 +102,8 @@ __device__ __forceinline__ void meet(const DecodeParams& p, bool consumer) {
 struct DecodeShare {
     int begin, end;
 
-    __device__ __forceinline__ DecodeShare(int groups, int split, int rank)
-        : begin(groups * rank / split), end(groups * (rank + 1) / split) {}
+    __device__ __forceinline__ DecodeShare(int groups, const WorkLine& line, int rank)
+        : begin(line.begin_of_part(groups, rank)), end(line.begin_of_part(groups, rank + 1)) {}
     __device__ __forceinline__ int groups() const { return end - begin; }
 };
 
@@ -139,7 +145,7 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
     const int end = p.line.begin(place.worker + 1);
     uint32_t issued = 0;
     if (unit < end) {
-        const int block = unit / k_atoms;
+        const int block = p.line.block(unit);
         const int k_begin = unit - block * k_atoms;
         const int k_end = smaller(k_atoms, end - block * k_atoms);
         const uint32_t segment_slots = (k_end - k_begin + kSlotAtoms - 1) / kSlotAtoms * kRowTiles;
@@ -155,7 +161,7 @@ __device__ __forceinline__ void stream_weights(const DecodeParams& p, const Deco
     RingSlot ring, previous;
     uint32_t position = 0;
     while (unit < end) {
-        const int block = unit / k_atoms;
+        const int block = p.line.block(unit);
         const int start = block * k_atoms;
         const int k_end = smaller(k_atoms, end - start);
         for (int k = unit - start; k < k_end; k += kSlotAtoms) {
@@ -188,7 +194,7 @@ __device__ __forceinline__ void stream_x(const DecodeParams& p, const CUtensorMa
     RingSlot ring;
     ptx::grid_wait();
     while (unit < end) {
-        const int start = unit / k_atoms * k_atoms;
+        const int start = p.line.block(unit) * k_atoms;
         const int k_end = smaller(k_atoms, end - start);
         for (int k = unit - start; k < k_end; k += kXAtoms) {
             const uint32_t full = shared.x_full + 8 * ring.slot;
@@ -232,6 +238,7 @@ class DecodeConsumer {
     }
 
     __device__ __forceinline__ void run() {
+        ptx::grid_wait();
         int unit = p_.line.begin(place_.worker);
         const int first = unit;
         const int end = p_.line.begin(place_.worker + 1);
@@ -245,11 +252,14 @@ class DecodeConsumer {
   private:
     static constexpr int kXAtoms = decode_x_atoms(kTokens);
     static constexpr uint32_t kXAtomBytes = kTokens * 128;
-    static constexpr int kValues = kTokens / 2;  // accumulators of one row tile
+    static constexpr bool kLoadEarly = kTokens == 8;  // registers allow it
+    static constexpr int kValues = kTokens / 2;       // accumulators of one row tile
     static constexpr int kGroups = kTokens / 8;
     // Independent accumulator sets shorten the chain of dependent products at the end of a segment;
     // registers allow them for few tokens only.
     static constexpr int kSets = kTokens * kRowTiles <= 32 ? 4 : kTokens * kRowTiles <= 64 ? 2 : 1;
+    static constexpr bool kFolds = kTokens <= kMaxFoldedTokens;
+    using Epilogue = DecodeEpilogue<Element, kRowTiles, kValues, kFolds>;
     static constexpr int kPartialVectors = kRowTiles * kTokens / 8 * kConsumerThreads;
 
     __device__ __forceinline__ void compute(const Segment& segment, int units_before) {
@@ -265,39 +275,41 @@ class DecodeConsumer {
         ptx::wgmma_fence();
 
         const bool shared_block = segment.head != segment.last;
+        const bool in_cluster = shared_block && p_.line.split() > 1;
         const bool head = shared_block && segment.head == place_.worker;
-        bool added = false;
-        if (head && p_.line.split() == 1 && segment.last == segment.head + 1) {
-            int at = add_position(p_.line.k_atoms() - segment.k_end, units_before, kPublishUnits);
-            at = segment.k_begin + (at + kXAtoms - 1) / kXAtoms * kXAtoms;
-            if (at < segment.k_end) {
-                multiply(segment.k_begin, at, segment.k_end);
+        Epilogue epilogue(p_.epilogue, place_.block(p_, segment.block), 0);
+        if (kLoadEarly && (!shared_block || head || in_cluster)) epilogue.load();
+
+        // The partial sum of the only other worker may be ready before this one's own products.
+        int partial = head && !in_cluster ? segment.head + 1 : segment.last + 1;
+        int k = segment.k_begin;
+        if (partial == segment.last) {
+            const int at =
+                add_position(p_.line.k_atoms() - segment.k_end, units_before, kPublishUnits);
+            const int stop = k + (at + kXAtoms - 1) / kXAtoms * kXAtoms;
+            if (stop < segment.k_end) {
+                multiply(k, stop, segment.k_end);
                 finish_products();
-                ptx::grid_wait();
-                add_partial(segment.last);
+                add_partial(partial++);
                 pin_sums();
                 ptx::wgmma_fence();
-                multiply(at, segment.k_end, segment.k_end);
-                added = true;
+                k = stop;
             }
         }
-        if (!added) multiply(segment.k_begin, segment.k_end, segment.k_end);
+        multiply(k, segment.k_end, segment.k_end);
         finish_products();
         release_slots();
         combine_sets();
-        ptx::grid_wait();
-        if (!shared_block || added) {
-            store(segment.block);
-        } else if (p_.line.split() > 1) {
-            reduce_in_cluster(segment.block);
-        } else if (head) {
-            for (int worker = segment.head + 1; worker <= segment.last; ++worker) {
-                if (p_.line.begin(worker) < p_.line.begin(worker + 1)) add_partial(worker);
-            }
-            store(segment.block);
-        } else {
+        if (shared_block && !head && !in_cluster) {
             publish_partial();
+            return;
         }
+        if (in_cluster && !reduce_in_cluster(segment.block)) return;
+#pragma unroll 1
+        for (; partial <= segment.last; ++partial) {
+            if (p_.line.begin(partial) < p_.line.begin(partial + 1)) add_partial(partial);
+        }
+        store(epilogue);
     }
 
     /// Products of K atoms [k, k_stop); the segment ends at `k_end`.
@@ -420,18 +432,20 @@ class DecodeConsumer {
         if (threadIdx.x == 0) ptx::store_release(p_.scratch.flags + cta_of(place_.worker), 1);
     }
 
-    /// The CTAs of a cluster hold partial sums of one block: each adds up and stores a share of the
-    /// token groups, whose sums the others push into its shared memory. Its own go there too, so
-    /// that the code that stores a group exists once.
-    __device__ __forceinline__ void reduce_in_cluster(int block) {
+    /// The CTAs of a cluster hold partial sums of one block: each adds up a share of the token
+    /// groups, whose sums the others push into its shared memory, and stores them; a single group
+    /// is left to be stored, with true. Its own sums go there too, so that the code that stores a
+    /// group exists once.
+    __device__ __forceinline__ bool reduce_in_cluster(int block) {
         constexpr uint32_t kVectorBytes = kConsumerThreads * 16;
         constexpr uint32_t kGroupBytes = kRowTiles * kVectorBytes;
         const int split = p_.line.split();
         const auto rank = static_cast<int>(ptx::cluster_rank());
         const uint32_t mine = shared_.exchange + threadIdx.x * 16;
         ptx::cluster_wait();  // the others' barriers exist
+#pragma unroll 1
         for (int to = 0; to < split; ++to) {
-            const DecodeShare share(kGroups, split, to);
+            const DecodeShare share(kGroups, p_.line, to);
             const uint32_t barrier = ptx::map_to_rank(shared_.exchange_full, to);
             uint32_t at = ptx::map_to_rank(mine, to) + rank * share.groups() * kGroupBytes;
 #pragma unroll
@@ -445,11 +459,13 @@ class DecodeConsumer {
                 }
             }
         }
-        const DecodeShare own(kGroups, split, rank);
+        const DecodeShare own(kGroups, p_.line, rank);
+        wait_for_norm();
         if (own.groups() > 0) ptx::mbarrier_wait(shared_.exchange_full, 0);
 #pragma unroll 1
         for (int g = 0; g < own.groups(); ++g) {
             float values[kRowTiles][4] = {};
+#pragma unroll 1
             for (int from = 0; from < split; ++from) {
 #pragma unroll
                 for (int tile = 0; tile < kRowTiles; ++tile) {
@@ -461,42 +477,37 @@ class DecodeConsumer {
                     values[tile][3] += v.w;
                 }
             }
-            store_groups(values, block, (own.begin + g) * 8);
+            if constexpr (kGroups == 1) {
+#pragma unroll
+                for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) sums_[tile][0][i] = values[tile][i];
+                }
+            } else {
+                DecodeEpilogue<Element, kRowTiles, 4, kFolds> of_group(
+                    p_.epilogue, place_.block(p_, block), (own.begin + g) * 8);
+                of_group.load();
+                of_group.finish(values, shared_.norm);
+            }
         }
+        return kGroups == 1 && own.groups() > 0;
     }
 
-    __device__ __forceinline__ void store(int block) {
+    __device__ __forceinline__ void store(Epilogue& epilogue) {
+        if (!kLoadEarly) epilogue.load();
         float values[kRowTiles][kValues];
 #pragma unroll
         for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
             for (int i = 0; i < kValues; ++i) values[tile][i] = sums_[tile][0][i];
         }
-        store_groups(values, block, 0);
+        wait_for_norm();
+        epilogue.finish(values, shared_.norm);
     }
 
-    template <int kCount>
-    __device__ __forceinline__ void store_groups(float (&values)[kRowTiles][kCount], int line_block,
-                                                 int first_token) {
-        const int block = place_.block(p_, line_block);
-        const EpilogueParams& e = p_.epilogue;
-        const FragmentPlace place = fragment_place(threadIdx.x);
-#pragma unroll
-        for (int tile = 0; tile < kRowTiles; ++tile) {
-            scale_and_bias(values[tile], e, block * kRowTiles + tile, place);
-        }
-        activate(values[0], e.activation);
-        if (kRowTiles == 2 && e.gated) {
-#pragma unroll
-            for (int i = 0; i < kCount; ++i) values[0][i] *= values[kRowTiles - 1][i];
-            finish_tile<Element>(values[0], e, block * 64, first_token, place);
-            return;
-        }
-        finish_tile<Element>(values[0], e, block * kRowTiles * 64, first_token, place);
-        if (kRowTiles == 2) {
-            activate(values[kRowTiles - 1], e.activation);
-            finish_tile<Element>(values[kRowTiles - 1], e, (block * 2 + 1) * 64, first_token,
-                                 place);
+    __device__ __forceinline__ void wait_for_norm() const {
+        if (kFolds && p_.epilogue.norm_before.moments != nullptr) {
+            ptx::mbarrier_wait(shared_.norm_full, 0);
         }
     }
 
@@ -515,12 +526,13 @@ class DecodeConsumer {
 };
 
 template <typename Element, int kTokens, int kRowTiles>
-__global__ void __launch_bounds__(kDecodeThreads, 2)
+__global__ void __launch_bounds__(kDecodeThreads, kTokens* kRowTiles < 64 ? 2 : 1)
     split_gemm_decode(const __grid_constant__ CUtensorMap x_map,
                       const __grid_constant__ DecodeParams p) {
     extern __shared__ __align__(1024) uint8_t ring[];
-    __shared__ __align__(8) uint64_t barriers[4 * kMaxSlots + 1];
-    const DecodeShared shared(ring, barriers, p.weight_slots,
+    __shared__ __align__(8) uint64_t barriers[DecodeShared::kBarriers];
+    __shared__ NormShared norm;
+    const DecodeShared shared(ring, barriers, norm, p.weight_slots,
                               p.x_slots * decode_x_atoms(kTokens) * kTokens * 128);
     const DecodePlace place(p);
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -534,8 +546,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
             ptx::mbarrier_init(shared.x_empty + 8 * lane, kConsumerThreads / 32 * p.x_sharers);
         }
         if (lane == 0 && p.line.split() > 1) {
-            const DecodeShare own(kTokens / 8, p.line.split(),
-                                  static_cast<int>(ptx::cluster_rank()));
+            const DecodeShare own(kTokens / 8, p.line, static_cast<int>(ptx::cluster_rank()));
             ptx::mbarrier_init(shared.exchange_full, 1);
             ptx::fence_mbarrier_init();
             ptx::mbarrier_arrive_expect(
@@ -548,6 +559,17 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
         if (lane == 0) {
             ptx::prefetch_tensor_map(x_map);
             stream_x<kTokens>(p, x_map, shared, place);
+        }
+    } else if (warp == 6) {
+        if (lane == 0) ptx::mbarrier_init(shared.norm_full, 1);
+        ptx::fence_mbarrier_init();
+        __syncwarp();
+        meet(p, false);
+        if (kTokens <= kMaxFoldedTokens && p.epilogue.norm_before.moments != nullptr) {
+            ptx::grid_wait();
+            prepare_corrections(p.epilogue.norm_before, p.epilogue.tokens, norm.corrections, lane);
+            __syncwarp();
+            if (lane == 0) ptx::mbarrier_arrive(shared.norm_full);
         }
     } else {
         meet(p, true);

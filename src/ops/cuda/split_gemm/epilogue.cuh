@@ -48,6 +48,11 @@ __device__ __forceinline__ uint32_t packed(float low, float high) {
 
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
+/// The error function is long: once in a kernel is enough.
+inline __device__ __noinline__ float exact_gelu(float x) {
+    return x * 0.5f * (1.0f + erff(x * 0.70710678f));
+}
+
 template <int kCount>
 __device__ __forceinline__ void activate(float (&values)[kCount], Activation activation) {
     switch (activation) {
@@ -59,9 +64,7 @@ __device__ __forceinline__ void activate(float (&values)[kCount], Activation act
             return;
         case Activation::kGelu:
 #pragma unroll
-            for (int i = 0; i < kCount; ++i) {
-                values[i] *= 0.5f * (1.0f + erff(values[i] * 0.70710678f));
-            }
+            for (int i = 0; i < kCount; ++i) values[i] = exact_gelu(values[i]);
             return;
         case Activation::kGeluTanh:
         case Activation::kSilu: {

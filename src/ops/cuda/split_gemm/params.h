@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/transformer.h"
+#include "ops/cuda/split_gemm/folded_norm.h"
 #include "ops/cuda/split_gemm/kernel_plan.h"
 #include "ops/cuda/split_gemm/schedule.h"
 
@@ -24,6 +25,20 @@ struct WeightView {
     }
 };
 
+/// FoldedNorm as a kernel sees it; without moments there is none.
+struct NormParams {
+    const float* weight = nullptr;
+    const float* weight_sums = nullptr;
+    const NormScale* assumed = nullptr;
+    NormScale* found = nullptr;
+    void* scaled = nullptr;
+    float2* moments = nullptr;
+    int64_t ld = 0;
+    int width = 0;
+    float eps = 0.0f;
+    bool centred = false;
+};
+
 /// y = activation(scale * product + bias) [* up] + residual, stored as the weight's type or fp32.
 struct EpilogueParams {
     void* y = nullptr;
@@ -39,6 +54,8 @@ struct EpilogueParams {
     bool fp32_output = false;
     bool plain = false;         ///< nothing but rounding
     bool tensor_store = false;  ///< prefill: y can be stored in steps of 16 bytes
+    NormParams norm_before;     ///< decode
+    NormParams norm_after;      ///< decode
 };
 
 /// Partial sums between CTAs. Every CTA has one slot of each; flags are zero between kernels.

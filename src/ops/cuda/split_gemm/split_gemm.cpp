@@ -65,10 +65,43 @@ void check_args(const GemmArgs& args) {
             args.out_features);
 }
 
+void check_norms(const GemmArgs& args, const GemmConfig& config) {
+    const GemmEpilogue& e = args.epilogue;
+    if (!e.norm_before && !e.norm_after) return;
+    require(config.kernel == GemmKernel::kDecode && args.tokens <= kMaxFoldedTokens,
+            "split GEMM: a norm cannot be folded into \"{}\"", config.to_string());
+    if (e.norm_before) {
+        require(e.norm_before->scaled == args.x && e.norm_before->width == args.weight.shape.cols,
+                "split GEMM: x is not what the folded norm of {} elements before it stored",
+                e.norm_before->width);
+        require(e.norm_before->kind == NormKind::kRms || e.norm_before->weight_sums != nullptr,
+                "split GEMM: a folded layer norm needs the sums of the weight's rows");
+    }
+    if (e.norm_after) {
+        require(!e.gated && !args.fp32_output && e.norm_after->width == args.out_features,
+                "split GEMM: a folded norm of {} elements cannot follow {} of another kind",
+                e.norm_after->width, args.out_features);
+    }
+}
+
 WeightView weight_view(const SplitTensor& weight) {
     return {reinterpret_cast<const uint8_t*>(weight.remote),
             reinterpret_cast<const uint8_t*>(weight.local), weight.remote_atoms,
             static_cast<int>(weight.shape.k_atoms()), static_cast<int>(weight.shape.row_tiles())};
+}
+
+NormParams norm_params(const std::optional<FoldedNorm>& norm) {
+    if (!norm) return {};
+    return {.weight = norm->weight,
+            .weight_sums = norm->weight_sums,
+            .assumed = norm->assumed,
+            .found = norm->found,
+            .scaled = norm->scaled,
+            .moments = reinterpret_cast<float2*>(norm->moments),
+            .ld = norm->ld,
+            .width = static_cast<int>(norm->width),
+            .eps = norm->eps,
+            .centred = norm->kind == NormKind::kLayer};
 }
 
 EpilogueParams epilogue_params(const GemmArgs& args, bool tensor_store) {
@@ -86,7 +119,9 @@ EpilogueParams epilogue_params(const GemmArgs& args, bool tensor_store) {
             .fp32_output = args.fp32_output,
             .plain = e.scale == 1.0f && e.bias == nullptr && e.activation == Activation::kNone &&
                      !e.gated && e.residual == nullptr,
-            .tensor_store = tensor_store};
+            .tensor_store = tensor_store,
+            .norm_before = norm_params(e.norm_before),
+            .norm_after = norm_params(e.norm_after)};
 }
 
 GemmScratch scratch_of(const GemmWorkspace& workspace) {
@@ -207,6 +242,7 @@ GemmMachine current_gemm_machine() {
 void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorkspace& workspace,
                 cudaStream_t stream, bool programmatic) {
     check_args(args);
+    check_norms(args, config);
     require(config.ctas() <= workspace.ctas(),
             "split GEMM: \"{}\" has more CTAs than can run at once ({})", config.to_string(),
             workspace.ctas());

@@ -3,15 +3,18 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "base/transformer.h"
 #include "memory/split_tensor.h"
 #include "ops/cuda/split_gemm/config.h"
+#include "ops/cuda/split_gemm/folded_norm.h"
 
 namespace dak::cuda {
 
-/// What follows the product, in this order: scale, bias, activation, gate, residual. Pointers are
-/// device pointers.
+/// What follows the product, in this order: the norm of its input, scale, bias (which holds W b),
+/// activation, gate, residual. Pointers are device pointers.
 struct GemmEpilogue {
     float scale = 1.0f;
     const float* bias = nullptr;  ///< [weight rows]; null: none
@@ -21,6 +24,8 @@ struct GemmEpilogue {
     bool gated = false;
     const void* residual = nullptr;  ///< [tokens, out_features] of the weight's type; may be y
     int64_t ld_residual = 0;         ///< elements between its rows
+    std::optional<FoldedNorm> norm_before = {};  ///< of x
+    std::optional<FoldedNorm> norm_after = {};   ///< of y, which is then neither gated nor fp32
 };
 
 /// y[tokens, out_features] = epilogue(x[tokens, cols] weight[rows, cols]^T), accumulated in fp32.
@@ -71,5 +76,10 @@ GemmMachine current_gemm_machine();
 /// arguments that the kernels cannot take.
 void split_gemm(const GemmArgs& args, const GemmConfig& config, const GemmWorkspace& workspace,
                 cudaStream_t stream, bool programmatic = true);
+
+/// W v, waited for: what a folded norm needs of a weight. Accurate as fp32 although the kernels
+/// multiply 16-bit numbers.
+std::vector<float> weight_times(const SplitTensor& weight, const std::vector<float>& vector,
+                                const GemmMachine& machine, const GemmWorkspace& workspace);
 
 }  // namespace dak::cuda
