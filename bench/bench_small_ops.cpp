@@ -1,5 +1,6 @@
-// The small operations between the matrix products: time against the bytes they must move, in a
-// chain of programmatic launches (what a decode step is) and of plain ones.
+// The small operations between the matrix products: time against the bytes they must move, and
+// against these bytes and the launch of an empty kernel, in a chain of programmatic launches (what
+// a decode step is) and of plain ones.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,9 +13,11 @@
 #include <vector>
 
 #include "base/units.h"
+#include "empty.h"
 #include "fill.h"
 #include "measure.h"
 #include "ops/cuda/check.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/small_ops/fill_random.h"
 #include "ops/cuda/small_ops/sample.h"
 #include "ops/cuda/small_ops/small_ops.h"
@@ -70,6 +73,8 @@ std::vector<int32_t> shuffled(int64_t count, int64_t below, uint32_t seed) {
 
 class Bench {
   public:
+    Json rows = Json::array();
+
     Bench(double hbm_gbps, int rounds)
         : hbm_gbps_(hbm_gbps),
           rounds_(rounds),
@@ -80,11 +85,24 @@ class Bench {
         fill_random(in_.as<void>(), kPoolBytes / 2, 1, 1.0f, stream_);
         fill_random(out_.as<void>(), kPoolBytes / 2, 2, 1.0f, stream_);
         fill_random(vectors_.as<void>(), kVectorElements * 2, 3, 1.0f, stream_);
-        std::printf("%-10s %-34s %9s %9s %9s %8s %8s\n", "op", "size", "chain us", "plain us",
-                    "floor us", "x floor", "GB/s");
+        const auto empty = [&](bool programmatic) {
+            const cuda::LaunchShape shape{.grid = dim3(static_cast<unsigned>(cuda::current_sms())),
+                                          .threads = 256};
+            cuda::launch(empty_kernel(), shape, 0, stream_, programmatic, "empty kernel");
+        };
+        launch_us_ = measure({{"chain", 500, [&](int, cudaStream_t) { empty(true); }, {}},
+                              {"plain", 500, [&](int, cudaStream_t) { empty(false); }, {}}},
+                             stream_, rounds_);
+        std::printf("%-10s %-34s %9s %9s %9s %8s %9s %8s\n", "op", "size", "chain us", "plain us",
+                    "floor us", "x floor", "x +launch", "GB/s");
+        std::printf("%-10s %-34s %9.2f %9.2f\n", "launch", "empty kernel", launch_us_[0],
+                    launch_us_[1]);
+        rows.push_back({{"op", "launch"},
+                        {"size", "empty kernel"},
+                        {"bytes", 0},
+                        {"chain_us", launch_us_[0]},
+                        {"plain_us", launch_us_[1]}});
     }
-
-    Json rows = Json::array();
 
     void copy() {
         for (const int64_t bytes : {int64_t{64} * kKiB, 16 * kMiB}) {
@@ -263,8 +281,9 @@ class Bench {
                     stream_, rounds_);
         const double floor_us = static_cast<double>(bytes) / hbm_gbps_ * 1e-3;
         const double gbps = static_cast<double>(bytes) / us[0] * 1e-3;
-        std::printf("%-10s %-34s %9.2f %9.2f %9.2f %8.2f %8.0f\n", op.c_str(), size.c_str(), us[0],
-                    us[1], floor_us, us[0] / floor_us, gbps);
+        const double above_least = us[0] / (floor_us + launch_us_[0]);
+        std::printf("%-10s %-34s %9.2f %9.2f %9.2f %8.2f %9.2f %8.0f\n", op.c_str(), size.c_str(),
+                    us[0], us[1], floor_us, us[0] / floor_us, above_least, gbps);
         rows.push_back({{"op", op},
                         {"size", size},
                         {"bytes", bytes},
@@ -276,6 +295,7 @@ class Bench {
 
     double hbm_gbps_;
     int rounds_;
+    std::vector<double> launch_us_;  ///< in a chain, and plain
     Device in_, out_, vectors_;
     std::optional<Device> logits_;
     cudaStream_t stream_ = nullptr;
