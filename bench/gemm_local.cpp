@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "gemm_bench.h"
+#include "ops/cuda/split_gemm/kernel_plan.h"
 
 // Local weights: against cuBLAS shape by shape, and all configurations against each other.
 
@@ -10,6 +11,8 @@ namespace dak::bench {
 using namespace dak::cuda;
 
 namespace {
+
+constexpr int64_t kDecodeTokens = 64;  // at most; above, products are bound by maths
 
 /// Every configuration worth considering, for choosing the rules of choose_gemm_config.
 std::vector<GemmConfig> decode_variants(const GemmShape& shape, const GemmMachine& machine) {
@@ -52,6 +55,9 @@ std::vector<GemmConfig> prefill_variants(const GemmShape& shape, const GemmMachi
     for (const auto& [tokens, use] : tiles) {
         if (shape.tokens > 512 && tokens == 128) continue;
         GemmConfig c = choose_gemm_config(shape, machine);
+        c.kernel = GemmKernel::kPrefill;
+        c.row_tiles = kPrefillRowTiles;
+        c.alignment = kPrefillAlignment;
         c.tokens_per_tile = tokens;
         c.cluster_use = use;
         c.cluster = use == ClusterUse::kNone ? 1 : 2;
@@ -74,6 +80,48 @@ std::vector<GemmConfig> prefill_variants(const GemmShape& shape, const GemmMachi
         }
     }
     return out;
+}
+
+/// Wide tiles, but for those that leave more than a fifth of the SMs idle.
+std::vector<GemmConfig> wide_variants(const GemmShape& shape, const GemmMachine& machine) {
+    std::vector<GemmConfig> out;
+    if (shape.gated) return out;
+    const std::pair<int, int> tiles[] = {{64, 64},   {64, 96},   {128, 64}, {128, 96},
+                                         {128, 112}, {128, 168}, {128, 192}};
+    for (const auto& [tokens, rows] : tiles) {
+        GemmConfig c;
+        c.kernel = GemmKernel::kWide;
+        c.tokens_per_tile = tokens;
+        c.rows_per_tile = rows;
+        c.cluster = kWideCluster;
+        c.cluster_use = ClusterUse::kWeights;
+        c.evict_first = token_tiles(shape, c) == 1;
+        c.group = 1;
+        const int count = row_blocks(shape, c).total * token_tiles(shape, c);
+        c.local_workers = std::min(count, machine.clusters_of_2);
+        const int waves = (count + c.local_workers - 1) / c.local_workers;
+        if (count * 5 >= waves * machine.clusters_of_2 * 4) out.push_back(c);
+    }
+    return out;
+}
+
+std::vector<GemmConfig> variants(const GemmShape& shape, const GemmMachine& machine) {
+    if (shape.tokens <= kDecodeTokens) return decode_variants(shape, machine);
+    std::vector<GemmConfig> out = prefill_variants(shape, machine);
+    const std::vector<GemmConfig> wide = wide_variants(shape, machine);
+    out.insert(out.end(), wide.begin(), wide.end());
+    return out;
+}
+
+std::string brief(const GemmConfig& c) {
+    if (c.kernel == GemmKernel::kWide) {
+        return fmt::format("wide {}x{}", c.tokens_per_tile, c.rows_per_tile);
+    }
+    const auto use = static_cast<int>(c.cluster_use);
+    return c.kernel == GemmKernel::kDecode
+               ? fmt::format("{}x{} u{} w{}x{}", c.tokens_per_tile, c.row_tiles, use,
+                             c.weight_slots, c.x_slots)
+               : fmt::format("{} u{} s{} g{}", c.tokens_per_tile, use, c.streamed_tiles, c.group);
 }
 
 }  // namespace
@@ -124,8 +172,7 @@ void bench_variants(Bench& bench, const std::vector<int64_t>& tokens) {
         for (const Layer& layer : kShapes) {
             const int operations = operations_for(bench, layer, n);
             const GemmShape shape = shape_for(layer, n);
-            const auto configs = n <= 64 ? decode_variants(shape, bench.machine)
-                                         : prefill_variants(shape, bench.machine);
+            const std::vector<GemmConfig> configs = variants(shape, bench.machine);
             std::vector<Contestant> contestants = {repeated_cublas(bench, layer, n, operations)};
             for (const GemmConfig& config : configs) {
                 contestants.push_back(
@@ -134,10 +181,7 @@ void bench_variants(Bench& bench, const std::vector<int64_t>& tokens) {
             const auto us = measure(contestants, bench.stream, bench.rounds);
             std::printf("N%ld %ldx%ld cuBLAS %.2f:", n, layer.m, layer.k, us[0]);
             for (size_t i = 0; i < configs.size(); ++i) {
-                const GemmConfig& c = configs[i];
-                std::printf(" [%dx%d u%d w%dx%d s%d g%d %.2f]", c.tokens_per_tile, c.row_tiles,
-                            static_cast<int>(c.cluster_use), c.weight_slots, c.x_slots,
-                            c.streamed_tiles, c.group, us[i + 1]);
+                std::printf(" [%s %.2f]", brief(configs[i]).c_str(), us[i + 1]);
             }
             std::printf("\n");
             std::fflush(stdout);
