@@ -24,6 +24,7 @@ smaller than the tested computation's error, tokens may differ from that step on
 
 import argparse
 import copy
+import inspect
 import json
 import shutil
 from dataclasses import dataclass
@@ -173,6 +174,13 @@ def load(folder, dtype=torch.float32):
     return model.eval()
 
 
+def run(model, tokens, cache):
+    """Logits of all tokens. Versions of transformers differ in what they call the cache."""
+    parameters = inspect.signature(model.forward).parameters
+    name = "cache" if "cache" in parameters else "past_key_values"
+    return model(tokens, **{name: cache}).logits
+
+
 @torch.no_grad()
 def decode_greedily(model, prompts, steps):
     """prompts [batch, length] -> logits after the prompt [batch, vocab]; ids, their logits and
@@ -182,7 +190,7 @@ def decode_greedily(model, prompts, steps):
     tokens = prompts
     first, ids, best, margins = None, [], [], []
     for _ in range(steps):
-        logits = model(tokens, cache=cache).logits[:, -1].float()
+        logits = run(model, tokens, cache)[:, -1].float()
         first = logits if first is None else first
         top = logits.topk(2)
         tokens = top.indices[:, :1]
@@ -199,7 +207,7 @@ def logits_along(model, prompt_ids, greedy_ids):
     cache = transformers.DynamicCache(config=model.config)
     tokens, first, greedy = torch.tensor([prompt_ids]), None, []
     for token in greedy_ids:
-        logits = model(tokens, cache=cache).logits[0, -1].float()
+        logits = run(model, tokens, cache)[0, -1].float()
         first = logits if first is None else first
         greedy.append(logits[token])
         tokens = torch.tensor([[token]])
