@@ -128,6 +128,7 @@ struct WorkTotals {
     int32_t remote_ctas;
     int32_t mixed;  ///< sequences with pages in both tiers
 };
+static_assert(sizeof(WorkTotals) == 32);  // kernels load it as two vectors
 
 /// Device memory of a work list. [2] is the tier, local first.
 struct WorkList {

@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kPlanThreads)
     const int pages[2] = {total[0] * p.kv_heads, total[1] * p.kv_heads};
     const int remote_ctas = smaller(p.remote_ctas, pages[1]);
     WorkTotals totals{};
-    totals.remote = Shares(pages[1], remote_ctas);
+    totals.remote = Shares::of(pages[1], remote_ctas);
     totals.remote_ctas = remote_ctas;
     totals.mixed = mixed;
     const int local_ctas = p.ctas - remote_ctas;

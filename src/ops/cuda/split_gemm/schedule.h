@@ -55,27 +55,39 @@ struct Segment {
 
 /// `count` things divided among workers, the first of whom get one more where it does not come out
 /// even.
-class Shares {
-  public:
-    constexpr Shares() = default;
-    constexpr Shares(int count, int workers)
-        : quotient_(workers == 0 ? 0 : count / workers),
-          remainder_(workers == 0 ? 0 : count % workers),
-          share_(larger(1, quotient_)),
-          larger_share_(quotient_ + 1) {}
+struct Shares {
+    int quotient = 0;
+    int remainder = 0;
 
-    constexpr int begin(int worker) const {
-        return worker * quotient_ + smaller(worker, remainder_);
+    static constexpr Shares of(int count, int workers) {
+        return workers == 0 ? Shares{} : Shares{count / workers, count % workers};
     }
+    constexpr int begin(int worker) const { return worker * quotient + smaller(worker, remainder); }
     constexpr int owner(int thing) const {
-        const int rest = thing - remainder_ * larger_share_.value();
-        return rest < 0 ? larger_share_.quotient(thing) : remainder_ + share_.quotient(rest);
+        const int larger_shares = remainder * (quotient + 1);
+        return thing < larger_shares ? thing / (quotient + 1)
+                                     : remainder + (thing - larger_shares) / quotient;
+    }
+};
+
+/// The same, whose owners kernels ask for.
+class QuickShares {
+  public:
+    constexpr QuickShares() = default;
+    constexpr QuickShares(int count, int workers)
+        : shares_(Shares::of(count, workers)),
+          smaller_(larger(1, shares_.quotient)),
+          larger_(shares_.quotient + 1) {}
+
+    constexpr int begin(int worker) const { return shares_.begin(worker); }
+    constexpr int owner(int thing) const {
+        const int rest = thing - shares_.remainder * larger_.value();
+        return rest < 0 ? larger_.quotient(thing) : shares_.remainder + smaller_.quotient(rest);
     }
 
   private:
-    int quotient_ = 0;
-    int remainder_ = 0;
-    Divisor share_, larger_share_;
+    Shares shares_;
+    Divisor smaller_, larger_;  // sizes of a share
 };
 
 /// The line and its division among the workers: the remote prefix and the local rest are each cut
@@ -169,7 +181,7 @@ class WorkLine {
     Divisor split_;
     Divisor part_;
     int local_base_ = 0;  ///< where the grid of local cuts starts
-    Shares remote_, local_;
+    QuickShares remote_, local_;
 };
 
 /// How many units of the line hold a remote atom. A block's `row_tiles` row tiles advance through K
