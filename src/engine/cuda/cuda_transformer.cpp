@@ -188,7 +188,11 @@ CudaTransformer::FoldedVectors CudaTransformer::fold(const NormWeights& norm,
     return folded;
 }
 
+/// Not in fp16: an element may outgrow its range beside the scale of the norm before.
+bool CudaTransformer::folds_norms() const { return config_.dtype == DType::kBF16; }
+
 void CudaTransformer::fold_norms() {
+    if (!folds_norms()) return;
     constexpr int64_t kFloat = sizeof(float);
     moments_ =
         reinterpret_cast<float*>(arena_.allocate(folded_norm_floats(config_.hidden_size) * kFloat));
@@ -279,8 +283,8 @@ void CudaTransformer::linear(const SplitTensor& weight, const Matrix& x, int64_t
 
 void CudaTransformer::normalise(const Vector& vector, const Matrix& x, const Matrix& out,
                                 cudaStream_t stream) {
-    const bool small = step_.shape.rows <= kMaxFoldedTokens;
-    if (small) newest_scales_ = 0;
+    const bool starts_folding = folds_norms() && step_.shape.rows <= kMaxFoldedTokens;
+    if (starts_folding) newest_scales_ = 0;
     norm({.kind = config_.norm,
           .eps = static_cast<float>(config_.norm_eps),
           .weight = vector.weight,
@@ -292,7 +296,7 @@ void CudaTransformer::normalise(const Vector& vector, const Matrix& x, const Mat
           .rows = step_.shape.rows,
           .width = config_.hidden_size,
           .dtype = config_.dtype,
-          .scales = small ? scales_[0] : nullptr},
+          .scales = starts_folding ? scales_[0] : nullptr},
          stream);
 }
 

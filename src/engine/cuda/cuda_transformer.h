@@ -71,6 +71,7 @@ class CudaTransformer {
 
     void upload_vectors();
     FoldedVectors fold(const NormWeights& norm, const LinearWeights& linear, const float* bias);
+    bool folds_norms() const;
     void fold_norms();
     const float* upload(const std::vector<float>& values);
     Matrix matrix(int64_t rows, int64_t width);

@@ -15,7 +15,8 @@ inline constexpr int kNormTile = 64;         ///< elements that share their mome
 ///   W norm(x) = s / s' (W (g (x - m') s') - (m - m') s' W g) + W b.
 /// The product that ends in x stores g (x - m') s' besides, and x's moments. The one that reads
 /// these corrects its sums; W g and W b are known long before. Mean and factor of the norm before,
-/// in the same stream of residuals, are near enough to keep the digits and range of 16-bit numbers.
+/// in the same stream of residuals, are near enough to keep the digits of 16-bit numbers, and their
+/// range as long as no element of x grows 65,504 times beside them (fp16).
 struct FoldedNorm {
     NormKind kind = NormKind::kRms;
     float eps = 1e-5f;
