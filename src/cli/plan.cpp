@@ -64,9 +64,10 @@ std::vector<PlotPanel> sweep_panels(const PlanCommand& command, const HardwarePr
         eb.series[0].points.push_back({x, point.effective_bytes_per_second / 1e9});
         tpot.series[0].points.push_back({x, 1e3 * point.tpot_seconds});
     }
-    const auto peak = std::ranges::max_element(sweep, {}, &SweepPoint::effective_bytes_per_second);
-    eb.marked_x = 100 * peak->offload_ratio;
-    eb.mark = fmt::format("peak at {:.1f}%", *eb.marked_x);
+    if (const auto peak = peak_of(sweep)) {
+        eb.marked_x = 100 * peak->offload_ratio;
+        eb.mark = fmt::format("peak at {:.1f}%", *eb.marked_x);
+    }
     return {eb, tpot};
 }
 

@@ -54,6 +54,15 @@ int64_t size_field(const JsonFields& fields, std::string_view name, int64_t most
     return value;
 }
 
+/// Text that is printed: one line.
+std::string line_field(const JsonFields& fields, std::string_view name, bool required) {
+    auto value = required ? fields.get<std::string>(name) : fields.get_or<std::string>(name, "");
+    const bool control = std::ranges::any_of(
+        value, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
+    require(!control, "{}: field '{}' has control characters", fields.where(), name);
+    return value;
+}
+
 /// "host" or "peer:N".
 std::string read_remote(const JsonFields& fields) {
     auto remote = fields.get<std::string>("remote");
@@ -215,12 +224,12 @@ HardwareProfile parse_hardware_profile(const Json& json, const std::string& wher
             where, version, HardwareProfile::kSchemaVersion,
             fields.get_or<std::string>("remote", "host"));
     HardwareProfile profile;
-    profile.name = fields.get<std::string>("name");
-    profile.gpu = fields.get<std::string>("gpu");
-    profile.gpu_uuid = fields.get_or<std::string>("gpu_uuid", "");
-    profile.driver = fields.get_or<std::string>("driver", "");
-    profile.link = fields.get_or<std::string>("link", "");
-    profile.date = fields.get_or<std::string>("date", "");
+    profile.name = line_field(fields, "name", true);
+    profile.gpu = line_field(fields, "gpu", true);
+    profile.gpu_uuid = line_field(fields, "gpu_uuid", false);
+    profile.driver = line_field(fields, "driver", false);
+    profile.link = line_field(fields, "link", false);
+    profile.date = line_field(fields, "date", false);
     profile.measured = fields.get_or<bool>("measured", false);
     profile.remote = read_remote(fields);
     profile.sms = static_cast<int>(size_field(fields, "sms", kMostSms));

@@ -58,6 +58,8 @@ HardwareProfile h200_pcie() {
         {"attention_us", "likewise"},
         {"attention_item_us", "likewise, 512 sequences of 64 tokens"},
         {"staging_slowdown", "measured: steps of OPT-30B with 0.25 to 1% staged"},
+        {"staging_contention", "measured: copies alone and beside kernels that read HBM"},
+        {"sms", "NVIDIA H200 datasheet"},
         {"small_kernel_gbps", "bench/results/small-ops-h200.json: norms of 8 and of 512 rows"},
         {"attention_tflops", "bench/results/attention-h200.json: causal prefill of 1,024 tokens"},
         {"gpu_memory_bytes", "what the driver offers of 141 GB"},
@@ -82,6 +84,9 @@ HardwareProfile h200_peer() {
     p.datasheet.link_gbps = 450;
     p.sources["remote_direct_gbps"] = "measured: layer chains that read a peer's memory";
     p.sources["staged_gbps"] = "measured: copy engine from a peer; 1 MiB is an estimate";
+    p.sources["staging_write_cost"] = "measured: layer chains beside copies from a peer";
+    p.sources["staging_slowdown"] = "fitted to layer chains beside copies from a peer";
+    p.sources["staging_contention"] = "measured: copies from a peer, alone and beside kernels";
     p.sources["window_bytes"] =
         "measured: no collapse up to 12 MB; 16 SMs x 4 x 16 KiB x 2 kernels "
         "reach the link's rate";
@@ -105,9 +110,12 @@ struct Sheet {
 
 constexpr std::array<Sheet, 7> kSheets = {{
     {"gh200", "NVIDIA GH200", "NVLink-C2C", 132, 103.1, 4000, 450, 989, true,
-     "DAK paper, sections 1 and 6: 4.0 TB/s HBM3, NVLink-C2C 900 GB/s, 450 per direction"},
+     "DAK paper, sections 1 and 6: 4.0 TB/s HBM3, NVLink-C2C 900 GB/s, 450 per direction; SMs, 96 "
+     "GiB and TFLOP/s from the NVIDIA GH200 datasheet"},
     {"rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell", "PCIe gen 5 x16", 188, 103.1, 1800, 64, 504,
-     true, "DAK paper, section 6: 1.8 TB/s GDDR7, PCIe 5 at 64 GB/s; TFLOP/s from the datasheet"},
+     true,
+     "DAK paper, section 6: 1.8 TB/s GDDR7, PCIe 5 at 64 GB/s; SMs, memory and TFLOP/s from the "
+     "datasheet"},
     {"h100-pcie", "NVIDIA H100 PCIe", "PCIe gen 5 x16", 114, 85.9, 2039, 64, 756, false,
      "NVIDIA H100 datasheet (80 GB PCIe)"},
     {"h100-sxm", "NVIDIA H100 SXM", "PCIe gen 5 x16", 132, 85.9, 3350, 64, 989, false,
@@ -126,6 +134,7 @@ HardwareProfile scaled(const Sheet& sheet) {
     p.name = sheet.name;
     p.gpu = sheet.gpu;
     p.link = sheet.link;
+    p.date.clear();  // never measured
     p.sms = sheet.sms;
     p.gpu_memory_bytes = static_cast<int64_t>(sheet.memory_gb * 1e9);
     p.datasheet = {sheet.local_gbps, sheet.link_gbps, sheet.tflops};
@@ -163,6 +172,9 @@ HardwareProfile scaled(const Sheet& sheet) {
         {"remote_direct_gbps", sheet.rates_as_given ? given : from_sheet},
         {"staged_gbps", "the link's rate, with the latency per piece of h200-pcie"},
         {"staging_write_cost", sheet.link_gbps > 200 ? "of h200-peer" : "of h200-pcie"},
+        {"staging_slowdown", sheet.link_gbps > 200 ? "of h200-peer" : "of h200-pcie"},
+        {"staging_contention", "of h200-pcie"},
+        {"sms", given},
         {"window_bytes", "of h200-pcie, times the link's rate"},
         {"direct_once_tokens", "of h200-pcie"},
         {"kernel_us", "of h200-pcie"},

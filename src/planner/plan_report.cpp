@@ -120,8 +120,8 @@ void add_totals(const Plan& plan, std::string& text) {
     const int64_t remote = plan.remote_weight_bytes + plan.remote_kv_bytes;
     add_line(
         "decode",
-        fmt::format("TPOT {:.2f} ms, {:.1f} tokens/s, EB {:.0f} GB/s (weights and KV; weights "
-                    "alone {:.0f})",
+        fmt::format("TPOT {:.2f} ms, {:.1f} tokens/s, EB {:.0f} GB/s (weights and KV as read; "
+                    "all bytes of weights by TPOT {:.0f})",
                     1e3 * plan.tpot_seconds, plan.tokens_per_second(),
                     plan.effective_bytes_per_second() / 1e9, plan.weight_bytes_per_second() / 1e9),
         text);
@@ -238,18 +238,20 @@ std::string format_plan(const Plan& plan, const std::vector<Alternative>& altern
 }
 
 std::string format_sweep(const std::vector<SweepPoint>& sweep) {
-    const auto peak = std::ranges::max_element(sweep, {}, &SweepPoint::effective_bytes_per_second);
+    const auto highest =
+        std::ranges::max_element(sweep, {}, &SweepPoint::effective_bytes_per_second);
+    const auto peak = peak_of(sweep);
     std::string text =
         fmt::format("{:>8}{:>12}{:>12}  {:<9}\n", "ratio", "TPOT ms", "EB GB/s", "transport");
-    for (auto it = sweep.begin(); it != sweep.end(); ++it) {
-        const SweepPoint& point = *it;
-        const double share = point.effective_bytes_per_second / peak->effective_bytes_per_second;
+    for (const SweepPoint& point : sweep) {
+        const double share = point.effective_bytes_per_second / highest->effective_bytes_per_second;
         text +=
             fmt::format("{:>8}{:>12.2f}{:>12.0f}  {:<9} {}{}{}\n",
                         fmt::format("{:.1f}%", 100 * point.offload_ratio), 1e3 * point.tpot_seconds,
                         point.effective_bytes_per_second / 1e9, name_of(point.transport),
                         std::string(static_cast<size_t>(share * kBarWidth + 0.5), '#'),
-                        it == peak ? " peak" : "", point.fits ? "" : " (does not fit)");
+                        peak && point.offload_ratio == peak->offload_ratio ? " peak" : "",
+                        point.fits ? "" : " (does not fit)");
     }
     return text;
 }

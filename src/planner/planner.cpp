@@ -143,8 +143,9 @@ class Planner {
 
   private:
     /// Whether staging is worth its memory: not for less than predictions are off by.
+    static constexpr double kStagingGain = 0.02;
     static bool pays(double staged_seconds, double direct_seconds) {
-        return staged_seconds < 0.98 * direct_seconds;
+        return staged_seconds < (1 - kStagingGain) * direct_seconds;
     }
 
     TransportRates rates_of(Transport transport, const StagingPlan& ring) const {
@@ -503,7 +504,10 @@ class Planner {
         if (pinned > 0) {
             plan.why.push_back(fmt::format(
                 "The placement rules put {} into the remote tier{}.", format_bytes(pinned),
-                pinned > needed ? ", which memory does not demand" : ""));
+                pinned <= needed ? std::string()
+                : needed == 0
+                    ? ", which memory does not demand"
+                    : fmt::format(", {} more than memory demands", format_bytes(pinned - needed))));
         }
         if (options_.offload_ratio) {
             plan.why.push_back(
@@ -523,10 +527,13 @@ class Planner {
                 "The staged transport has nothing to do: no weight that a step streams is remote.");
         } else if (drafts.size() == 2 && drafts[0].rates.transport != drafts[1].rates.transport) {
             const Draft& other = &best == &drafts[0] ? drafts[1] : drafts[0];
-            plan.why.push_back(
-                fmt::format("Transport {}: {:.4g} s for the workload; {} would take {:.4g} s.",
-                            name_of(best.rates.transport), best.seconds,
-                            name_of(other.rates.transport), other.seconds));
+            plan.why.push_back(fmt::format(
+                "Transport {}: {:.4g} s for the workload; {} would take {:.4g} s{}.",
+                name_of(best.rates.transport), best.seconds, name_of(other.rates.transport),
+                other.seconds,
+                other.seconds < best.seconds
+                    ? fmt::format(", which is less than {:.0f}% better", 100 * kStagingGain)
+                    : ""));
         }
         explain_engine(plan);
     }
@@ -623,6 +630,16 @@ Plan make_plan(const ModelConfig& config, const Workload& workload, const Hardwa
     return Planner(config, workload, profile, budgets, options).make();
 }
 
+std::optional<SweepPoint> peak_of(const std::vector<SweepPoint>& sweep) {
+    std::optional<SweepPoint> peak;
+    for (const SweepPoint& point : sweep) {
+        if (!point.fits) continue;
+        if (peak && point.effective_bytes_per_second <= peak->effective_bytes_per_second) continue;
+        peak = point;
+    }
+    return peak;
+}
+
 std::vector<SweepPoint> sweep_offload_ratio(const ModelConfig& config, const Workload& workload,
                                             const HardwareProfile& profile, const Budgets& budgets,
                                             const PlanOptions& options) {
@@ -640,6 +657,8 @@ std::vector<SweepPoint> sweep_offload_ratio(const ModelConfig& config, const Wor
     ratios.erase(std::unique(ratios.begin(), ratios.end()), ratios.end());
     std::vector<SweepPoint> points;
     for (const double ratio : ratios) points.push_back(planner.sweep_point(ratio));
+    // Where no ratio fits, a plan says what would.
+    if (std::ranges::none_of(points, &SweepPoint::fits)) planner.make();
     return points;
 }
 

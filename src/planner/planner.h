@@ -178,9 +178,12 @@ struct SweepPoint {
 /// What the cost model says at ratios 0..1 in steps of 5%, at the turning point and around it, as
 /// far as the rules allow, with bytes divided to the fraction of a page, so that the curve is
 /// smooth. The budgets set `fits` only; where one transport fits and the other does not, it is
-/// taken.
+/// taken. Throws Error, as make_plan, when nothing fits.
 std::vector<SweepPoint> sweep_offload_ratio(const ModelConfig& config, const Workload& workload,
                                             const HardwareProfile& profile, const Budgets& budgets,
                                             const PlanOptions& options = {});
+
+/// The point of the highest bandwidth among those that fit; nothing when none does.
+std::optional<SweepPoint> peak_of(const std::vector<SweepPoint>& sweep);
 
 }  // namespace dak

@@ -37,10 +37,8 @@ TEST(HardwareProfile, PresetsAreWholeAndSayWhereNumbersComeFrom) {
         EXPECT_LE(preset.remote_direct_gbps, preset.datasheet.link_gbps) << name;
         const Json json = to_json(preset);
         for (const auto& [field, value] : json.items()) {
-            // Everything but names and the numbers that nothing is computed from.
-            const bool needs_source = value.is_number() && field != "schema_version" &&
-                                      field != "sms" && field != "staging_slowdown" &&
-                                      field != "staging_contention" && field != "window_sum_gbps";
+            const bool needs_source =
+                value.is_number() && field != "schema_version" && field != "window_sum_gbps";
             if (needs_source || field == "staged_gbps" || field == "gemm_tflops") {
                 EXPECT_TRUE(preset.sources.contains(field)) << name << ": " << field;
             }
@@ -93,6 +91,7 @@ TEST(HardwareProfile, RefusesWhatMakesNoSense) {
     EXPECT_THAT(with("local_gbps", "fast"), HasSubstr("local_gbps"));
     EXPECT_THAT(with("step_us", -1), HasSubstr("step_us"));
     EXPECT_THAT(with("sms", 0), HasSubstr("sms"));
+    EXPECT_THAT(with("name", "red \x1b[31m"), HasSubstr("'name' has control characters"));
     EXPECT_THAT(with("kernel_us", Json::array()), HasSubstr("empty"));
     EXPECT_THAT(with("kernel_us", 3), HasSubstr("must be a list"));
     EXPECT_THAT(

@@ -68,9 +68,29 @@ TEST(PlanReport, OnePeakOfASweep) {
     SweepPoint point;
     point.tpot_seconds = 0.01;
     point.effective_bytes_per_second = 1e12;
-    const std::string text = format_sweep({point, point, point});
+    std::vector<SweepPoint> sweep = {point, point, point};
+    for (size_t i = 0; i < sweep.size(); ++i) sweep[i].offload_ratio = 0.1 * static_cast<double>(i);
+    const std::string text = format_sweep(sweep);
     EXPECT_EQ(text.find("peak"), text.rfind("peak"));
     EXPECT_THAT(text, HasSubstr("peak"));
+}
+
+TEST(PlanReport, PeakOfASweepIsOneThatFits) {
+    SweepPoint slow, fast;
+    slow.offload_ratio = 0.5;
+    slow.tpot_seconds = fast.tpot_seconds = 0.01;
+    slow.effective_bytes_per_second = 1e12;
+    fast.effective_bytes_per_second = 2e12;
+    fast.fits = false;
+    EXPECT_EQ(peak_of({fast, slow})->offload_ratio, 0.5);
+    EXPECT_FALSE(peak_of({fast}).has_value());
+    EXPECT_THAT(format_sweep({fast}), Not(HasSubstr("peak")));
+}
+
+TEST(PlanReport, SweepOfWhatNeverFitsIsRefused) {
+    const Case it = llama_in_24_gib();
+    const Budgets nothing = {kGiB, kGiB};
+    EXPECT_THROW(sweep_offload_ratio(it.config, it.workload, it.profile, nothing), Error);
 }
 
 TEST(PlanReport, BoundsAddUpToTheStep) {
