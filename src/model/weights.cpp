@@ -83,6 +83,15 @@ std::vector<int64_t> vector_sizes(const ModelConfig& config) {
     return sizes;
 }
 
+std::vector<int64_t> folded_vector_sizes(const ModelConfig& config) {
+    std::vector<int64_t> sizes;
+    for (const WeightSpec& spec : weight_specs(config)) {
+        if (spec.role != WeightRole::kQkv && spec.role != WeightRole::kUp) continue;
+        sizes.insert(sizes.end(), 2, spec.shape.rows);
+    }
+    return sizes;
+}
+
 Placement uniform_placement(const std::vector<WeightSpec>& specs, double offload_ratio) {
     require(offload_ratio >= 0 && offload_ratio <= 1, "offload ratio {} is not between 0 and 1",
             offload_ratio);

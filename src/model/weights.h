@@ -43,6 +43,10 @@ bool only_gathered(const WeightSpec& spec, const ModelConfig& config);
 /// Elements of each of a model's vectors as stored: norms and biases, fp32.
 std::vector<int64_t> vector_sizes(const ModelConfig& config);
 
+/// Elements of each vector, fp32, that products behind norms need to do these themselves: for every
+/// such weight two, as long as it has rows.
+std::vector<int64_t> folded_vector_sizes(const ModelConfig& config);
+
 /// How many atoms of each weight are remote; parallel to weight_specs().
 using Placement = std::vector<int64_t>;
 

@@ -227,10 +227,8 @@ GpuMemory fixed_memory(const ModelConfig& config, const Workload& workload,
     for (const int64_t size : vector_sizes(config)) {
         memory.vector_bytes += size * int64_t{sizeof(float)};
     }
-    // What products behind a norm need to do it themselves: two numbers a row.
-    for (const WeightSpec& spec : weight_specs(config)) {
-        if (spec.role != WeightRole::kQkv && spec.role != WeightRole::kUp) continue;
-        memory.vector_bytes += 2 * spec.shape.rows * int64_t{sizeof(float)};
+    for (const int64_t size : folded_vector_sizes(config)) {
+        memory.vector_bytes += size * int64_t{sizeof(float)};
     }
     memory.activation_bytes = tokens * width * kActivationBytes +
                               workload.batch * config.vocab_size * kLogitBytes + parts + lists;

@@ -48,10 +48,7 @@ int64_t folded_bytes(const ModelConfig& config) {
     constexpr int64_t kFloat = sizeof(float);
     int64_t bytes = padded(folded_norm_floats(config.hidden_size) * kFloat) +
                     2 * padded(kMaxFoldedTokens * int64_t{sizeof(NormScale)});
-    for (const WeightSpec& spec : weight_specs(config)) {
-        if (spec.role != WeightRole::kQkv && spec.role != WeightRole::kUp) continue;
-        bytes += 2 * padded(spec.shape.rows * kFloat);
-    }
+    for (const int64_t size : folded_vector_sizes(config)) bytes += padded(size * kFloat);
     return bytes;
 }
 
@@ -200,16 +197,13 @@ void CudaTransformer::fold_norms() {
         scales = reinterpret_cast<NormScale*>(
             arena_.allocate(kMaxFoldedTokens * int64_t{sizeof(NormScale)}));
     }
-    const auto has = [this](LayerStep step) {
-        return std::ranges::find(config_.layer_steps, step) != config_.layer_steps.end();
-    };
     for (size_t i = 0; i < layers_.size(); ++i) {
         const LayerWeights& weights = weights_.layers[i];
         LayerVectors& vectors = layers_[i];
-        if (has(LayerStep::kAttentionNorm)) {
+        if (config_.has_step(LayerStep::kAttentionNorm)) {
             vectors.qkv_folded = fold(weights.attention_norm, weights.qkv, vectors.qkv_bias);
         }
-        if (has(LayerStep::kMlpNorm)) {
+        if (config_.has_step(LayerStep::kMlpNorm)) {
             vectors.up_folded = fold(weights.mlp_norm, weights.up, vectors.up_bias);
         }
     }

@@ -3,6 +3,7 @@
 #include "ops/cuda/ptx.cuh"
 #include "ops/cuda/split_gemm/epilogue.cuh"
 #include "ops/cuda/split_gemm/folded_norm.cuh"
+#include "ops/cuda/split_gemm/kernel_plan.h"
 
 // What follows a product of few tokens. The end of a kernel is time in which nothing streams, so
 // everything it takes is loaded at once, and before the sums are ready where registers allow.
@@ -167,7 +168,7 @@ class DecodeEpilogue {
                 shared[thread / 32][i / 2 * 8 + place_.column + i % 2] = moments[i];
             }
         }
-        ptx::barrier_sync(1, 128);
+        ptx::barrier_sync(1, kConsumerThreads);
         if (thread < kCount * 2) {
             float2 sums = shared[0][thread];
 #pragma unroll
@@ -178,7 +179,7 @@ class DecodeEpilogue {
             norm.moments[row_base(tile) / kNormTile * kMaxFoldedTokens + token_base_ + thread] =
                 sums;
         }
-        ptx::barrier_sync(1, 128);  // before anyone writes there again
+        ptx::barrier_sync(1, kConsumerThreads);  // before anyone writes there again
     }
 
     const EpilogueParams& p_;

@@ -24,7 +24,6 @@
 
 namespace dak::cuda {
 
-inline constexpr int kConsumerThreads = 128;
 inline constexpr int kMaxSlots = 16;
 // Units that a worker takes to publish a partial sum: 16 atoms are ~3 us of one SM's share of HBM.
 inline constexpr int kPublishUnits = 16;

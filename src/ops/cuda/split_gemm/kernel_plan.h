@@ -9,6 +9,7 @@ namespace dak::cuda {
 inline constexpr uint32_t kGemmAtomBytes = 8192;
 
 inline constexpr int kDecodeThreads = 224;
+inline constexpr int kConsumerThreads = 128;  // of a decode CTA: the warpgroup that multiplies
 inline constexpr int kSlotAtoms = 2;  // 16 KiB copies: the smallest that reach the full HBM rate
 inline constexpr uint32_t kSlotBytes = kSlotAtoms * kGemmAtomBytes;
 
